@@ -1,0 +1,188 @@
+//! A command's events.
+
+use reqwest::{Method, RequestBuilder, Url, header};
+
+use super::StreamConfig;
+use crate::{
+    client::{
+        Call, Client, ClientError, backoff::Backoff, connection::Connection, idempotency_key,
+        is_about_the_server,
+    },
+    commands::{Attach, CommandCreated, CreateCommand},
+    headers,
+    problem::{Problem, ProblemCode},
+    sse::{CommandEvent, Position},
+};
+
+/// The events of one command, each once and in order, across lost connections.
+#[derive(Debug)]
+pub struct CommandStream {
+    client: Client,
+    source: Source,
+    position: Option<Position>,
+    connection: Option<Connection>,
+    backoff: Backoff,
+    config: StreamConfig,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Not made yet: repeated with the same idempotency key until the server names the session.
+    Exec {
+        path: String,
+        body: Vec<u8>,
+        key: String,
+    },
+    Attach {
+        url: String,
+        token: String,
+    },
+}
+
+impl CommandStream {
+    pub(in crate::client) fn exec(
+        client: Client,
+        path: &str,
+        body: &CreateCommand,
+        config: StreamConfig,
+    ) -> Result<Self, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|source| ClientError::Request { source })?;
+        Ok(Self::new(
+            client,
+            Source::Exec { path: path.to_owned(), body, key: idempotency_key() },
+            None,
+            config,
+        ))
+    }
+
+    pub(in crate::client) fn attach(
+        client: Client,
+        attach: &Attach,
+        position: Option<Position>,
+        config: StreamConfig,
+    ) -> Self {
+        Self::new(client, Source::from(attach), position, config)
+    }
+
+    fn new(client: Client, source: Source, position: Option<Position>, config: StreamConfig) -> Self {
+        // A server that was never there is given up as soon as by any other call.
+        let backoff = Backoff::new(client.patience);
+        Self { client, source, position, connection: None, backoff, config, done: false }
+    }
+
+    /// The next event, or `None` after `Exit`. `Error` events are never handed out: what passes is waited
+    /// for, the rest is this call's error. After an error the stream may be asked again: it reconnects.
+    ///
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Result<Option<CommandEvent>, ClientError> {
+        while !self.done {
+            match self.step().await {
+                Ok(Some(event)) => {
+                    self.done = matches!(event, CommandEvent::Exit(_));
+                    return Ok(Some(event));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.connection = None;
+                    if !passes(&error) || !self.backoff.pause(error.retry_after()).await {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Of the last event handed out.
+    pub fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// One event from the wire, or `None` when it is to be skipped.
+    async fn step(&mut self) -> Result<Option<CommandEvent>, ClientError> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(open(&self.client, &self.source, self.position, &self.config).await?),
+        };
+        let (name, data, id) = connection.next().await?;
+        let Some(parsed) = CommandEvent::parse(&name, &data) else { return Ok(None) };
+        match parsed.map_err(|source| ClientError::StreamEvent { name, source })? {
+            CommandEvent::Error(error) => Err(ClientError::Problem(Box::new(error.problem))),
+            CommandEvent::Command(created) => Ok(self.made(created)),
+            event @ (CommandEvent::Started(_)
+            | CommandEvent::Stdout(_)
+            | CommandEvent::Stderr(_)
+            | CommandEvent::Exit(_)
+            | CommandEvent::Gap(_)) => Ok(self.is_new(id.as_deref()).then_some(event)),
+        }
+    }
+
+    /// The session has a name: from now on a lost connection is continued by attaching.
+    fn made(&mut self, created: Box<CommandCreated>) -> Option<CommandEvent> {
+        let first = matches!(self.source, Source::Exec { .. });
+        self.source = Source::from(&created.attach);
+        first.then_some(CommandEvent::Command(created))
+    }
+
+    fn is_new(&mut self, id: Option<&str>) -> bool {
+        self.backoff = Backoff::new(self.config.patience);
+        let Some(position) = id.and_then(|id| id.parse::<Position>().ok()) else { return true };
+        let new = self.position.is_none_or(|last| position > last);
+        if new {
+            self.position = Some(position);
+        }
+        new
+    }
+}
+
+impl From<&Attach> for Source {
+    fn from(attach: &Attach) -> Self {
+        Self::Attach { url: attach.url.clone(), token: attach.token.clone() }
+    }
+}
+
+async fn open(
+    client: &Client,
+    source: &Source,
+    position: Option<Position>,
+    config: &StreamConfig,
+) -> Result<Connection, ClientError> {
+    let mut request = request(client, source)?.header(header::ACCEPT, headers::EVENT_STREAM);
+    if let Some(position) = position {
+        request = request.header(headers::LAST_EVENT_ID, position.to_string());
+    }
+    client.open_stream(request, config.silence).await
+}
+
+fn request(client: &Client, source: &Source) -> Result<RequestBuilder, ClientError> {
+    match source {
+        Source::Exec { path, body, key } => {
+            let call = Call { body: Some(body.clone()), ..Call::new(Method::POST, path) };
+            client.stream_request(&call, Some(key))
+        }
+        Source::Attach { url, token } => {
+            let url = attach_url(client.url(), url)?;
+            Ok(client.http.get(url).bearer_auth(token))
+        }
+    }
+}
+
+/// A relative URL is one of the API; an absolute one is another door to the same command.
+fn attach_url(base: &Url, url: &str) -> Result<Url, ClientError> {
+    let joined = if url.contains("://") { Url::parse(url) } else { base.join(url.trim_start_matches('/')) };
+    joined.map_err(|_error| ClientError::Url { url: url.to_owned() })
+}
+
+/// A loss that waiting may mend. The command lives in the sandbox, so its node or agent being away for a
+/// moment is one.
+fn passes(error: &ClientError) -> bool {
+    let away = |problem: &Problem| {
+        is_about_the_server(problem.code)
+            || matches!(
+                problem.code,
+                ProblemCode::NodeUnavailable | ProblemCode::GuestUnavailable | ProblemCode::Timeout
+            )
+    };
+    error.is_worth_repeating() || error.problem().is_some_and(away)
+}

@@ -1,0 +1,31 @@
+//! Arguments of `space up`.
+
+use std::net::SocketAddr;
+
+use camino::Utf8PathBuf;
+use clap::Args;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UpArgs {
+    /// Database, images, disks and keys
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/space")]
+    pub(crate) data: Utf8PathBuf,
+    /// Sockets, namespaces and configuration; need not survive a reboot
+    #[arg(long, value_name = "DIR", default_value = "/run/space")]
+    pub(crate) run: Utf8PathBuf,
+    /// Kernel, agent, Firecracker and templates [default: share/space beside the programs' directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) assets: Option<Utf8PathBuf>,
+    /// Where the API listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub(crate) listen: SocketAddr,
+    /// Size of the pool file, where the data directory is not on btrfs; it is sparse
+    #[arg(long, value_name = "GIB", default_value_t = 32)]
+    pub(crate) pool_size: u64,
+    /// VMs to keep spawned and waiting
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) spare_vms: Option<u32>,
+    /// Leave out the check of the machine
+    #[arg(long)]
+    pub(crate) skip_doctor: bool,
+}

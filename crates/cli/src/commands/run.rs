@@ -1,0 +1,55 @@
+//! `space run`: create, exec, rm. Whatever happens in between, the sandbox is deleted unless it is to be kept.
+
+use space_api::client::Client;
+use space_types::SandboxId;
+
+use super::create;
+use crate::{
+    args::{GlobalArgs, RunArgs},
+    error::CliError,
+    output, progress,
+    session::{self, Interrupts},
+};
+
+pub(super) async fn run(client: &Client, global: &GlobalArgs, args: &RunArgs) -> Result<u8, CliError> {
+    // Seen to be wrong before a sandbox is made for it.
+    args.command.body(&args.argv, false).validate()?;
+    let mut interrupts = Interrupts::listen()?;
+    let (sandbox, outcome) = make_and_use(client, global, args, &mut interrupts).await?;
+    if args.keep {
+        eprintln!("space: kept {sandbox}");
+    } else if let Err(error) = remove(client, sandbox).await {
+        eprintln!("space: {sandbox} could not be deleted: {}", output::plain(&error.to_string()));
+    }
+    outcome
+}
+
+async fn make_and_use(
+    client: &Client,
+    global: &GlobalArgs,
+    args: &RunArgs,
+    interrupts: &mut Interrupts,
+) -> Result<(SandboxId, Result<u8, CliError>), CliError> {
+    let body = args.sandbox.body();
+    body.validate()?;
+    let accepted = client.sandbox_create(&body, 0).await?;
+    let sandbox = accepted.sandbox.id;
+    let waited = progress::during("creating the sandbox", async {
+        tokio::select! {
+            done = create::finish(client, accepted, args.sandbox.wait) => done.map(Some),
+            _ = interrupts.next() => Ok(None),
+        }
+    });
+    let outcome = match waited.await {
+        Ok(Some(_)) => session::run(client, global, sandbox, &args.command, &args.argv, interrupts).await,
+        Ok(None) => Ok(session::INTERRUPTED),
+        Err(error) => Err(error),
+    };
+    Ok((sandbox, outcome))
+}
+
+/// Accepted is enough: the server finishes it.
+async fn remove(client: &Client, sandbox: SandboxId) -> Result<(), CliError> {
+    progress::during("deleting the sandbox", client.sandbox_delete(sandbox, 0)).await?;
+    Ok(())
+}

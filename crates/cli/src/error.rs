@@ -1,0 +1,182 @@
+//! What is said when something fails: one clear line, and a hint where there is something to do.
+
+use std::{error::Error, ffi::OsString, fmt};
+
+use serde_json::json;
+use space_api::{Problem, ProblemCode, client::ClientError};
+
+/// Exit code of a failure of SPACE itself.
+pub(crate) const FAILURE: u8 = 1;
+/// The same for `run` and `exec`, whose other codes are the command's own.
+pub(crate) const RUN_FAILURE: u8 = 125;
+
+/// Which code a failure of SPACE itself has, by the command that was asked for. Known before the arguments
+/// are parsed, since they may be what is wrong.
+pub(crate) fn own_failure_code(arguments: &[OsString]) -> u8 {
+    // The only flags with a value that can come before the command.
+    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match word.as_ref() {
+            "--url" | "--key" => drop(words.next()),
+            flag if flag.starts_with('-') => {}
+            command => return if ["run", "exec"].contains(&command) { RUN_FAILURE } else { FAILURE },
+        }
+    }
+    FAILURE
+}
+
+/// Why a command of ours failed.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    Client(ClientError),
+    /// An operation failed, or the request was seen to be wrong before it was sent.
+    Problem(Box<Problem>),
+    Other {
+        error: anyhow::Error,
+        hint: Option<String>,
+    },
+}
+
+impl CliError {
+    pub(crate) fn hinted(error: anyhow::Error, hint: impl Into<String>) -> Self {
+        Self::Other { error, hint: Some(hint.into()) }
+    }
+
+    fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Client(error) => error.problem(),
+            Self::Problem(problem) => Some(problem),
+            Self::Other { .. } => None,
+        }
+    }
+
+    /// To standard error, for people or as JSON.
+    pub(crate) fn report(&self, json: bool) {
+        if json {
+            let error = self
+                .problem()
+                .map_or_else(|| json!({ "detail": self.to_string() }), |problem| json!(problem));
+            eprintln!("{}", json!({ "error": error }));
+            return;
+        }
+        eprintln!("space: {self}");
+        if let Some(hint) = self.hint() {
+            eprintln!("  hint: {hint}");
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Other { hint, .. } => hint.clone(),
+            Self::Client(ClientError::Unreachable { .. } | ClientError::StreamLost { .. }) => Some(
+                "is it running? `sudo space up` starts one here; --url or SPACE_URL name another".to_owned(),
+            ),
+            Self::Client(ClientError::Status { .. } | ClientError::Answer { .. }) => {
+                Some("does this address belong to a SPACE server of this version?".to_owned())
+            }
+            Self::Client(_) | Self::Problem(_) => self.problem().and_then(problem_hint),
+        }
+    }
+}
+
+/// One line: what failed and all that caused it, then the code that pages and scripts know it by.
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other { error, .. } => write!(f, "{error:#}"),
+            Self::Client(ClientError::Problem(problem)) | Self::Problem(problem) => {
+                write!(f, "{} ({})", problem.detail, problem.code)
+            }
+            Self::Client(error) => {
+                write!(f, "{error}")?;
+                // Libraries repeat each other's text on the way up; the innermost cause says it best.
+                let innermost =
+                    std::iter::successors(error.source(), |cause: &&(dyn Error + 'static)| (*cause).source())
+                        .last();
+                innermost.map_or(Ok(()), |cause| write!(f, ": {cause}"))
+            }
+        }
+    }
+}
+
+fn problem_hint(problem: &Problem) -> Option<String> {
+    let fixed = match problem.code {
+        ProblemCode::Unauthorized => {
+            "give a key with --key or SPACE_API_KEY, or run as the user who started `space up`"
+        }
+        ProblemCode::Forbidden => "this needs a key with the role `admin`",
+        ProblemCode::NotFound => "`space ls` lists the sandboxes that your key can see",
+        ProblemCode::SandboxNotRunning => "`space get` tells its state, and why it ended if it did",
+        ProblemCode::TemplateNotFound => "`space template ls` lists what there is",
+        ProblemCode::NoCapacity => {
+            "delete sandboxes that are not needed (`space rm`), or ask for a smaller one"
+        }
+        ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
+        ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
+        ProblemCode::RateLimited | ProblemCode::Unavailable | ProblemCode::ShuttingDown => {
+            "try again in a moment"
+        }
+        ProblemCode::Internal | ProblemCode::CreateFailed => {
+            return problem
+                .request_id
+                .as_ref()
+                .map(|id| format!("the server's log has the cause under {id}"));
+        }
+        ProblemCode::InvalidRequest
+        | ProblemCode::UnknownField
+        | ProblemCode::InvalidField
+        | ProblemCode::BodyTooLarge
+        | ProblemCode::UnsupportedMediaType
+        | ProblemCode::NotAcceptable
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::Conflict
+        | ProblemCode::IdempotencyKeyReused
+        | ProblemCode::IdempotencyKeyInUse
+        | ProblemCode::CommandExists
+        | ProblemCode::CommandNotRunning
+        | ProblemCode::StdinOffset
+        | ProblemCode::StdinClosed
+        | ProblemCode::TooManyCommands
+        | ProblemCode::Timeout => return None,
+    };
+    Some(fixed.to_owned())
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<Problem> for CliError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
+}
+
+impl From<space_api::FieldErrors> for CliError {
+    fn from(errors: space_api::FieldErrors) -> Self {
+        Problem::from(errors).into()
+    }
+}
+
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other { error, hint: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(line: &str) -> u8 {
+        own_failure_code(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn failures_of_run_and_exec_are_told_apart_from_the_commands() {
+        assert_eq!((code("space run x"), code("space --json exec x")), (125, 125));
+        assert_eq!((code("space --url run ls"), code("space get run"), code("space")), (1, 1, 1));
+    }
+}

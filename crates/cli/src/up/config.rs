@@ -1,0 +1,128 @@
+//! The daemons' configuration, written anew at each start: it follows from the arguments alone. Whatever else an
+//! operator wants to set goes into `SPACE_CONTROLD__…` and `SPACE_NODED__…` variables, which the daemons read.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::Serialize;
+
+use super::{
+    layout::{self, Layout},
+    postgres,
+};
+use crate::{args::UpArgs, assets::Assets};
+
+#[derive(Serialize)]
+struct Control {
+    data_dir: Utf8PathBuf,
+    admin_key_file: Utf8PathBuf,
+    join_token_file: Utf8PathBuf,
+    database: Database,
+    http: Http,
+}
+
+#[derive(Serialize)]
+struct Database {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct Http {
+    listen: std::net::SocketAddr,
+}
+
+#[derive(Serialize)]
+struct Node {
+    name: String,
+    data_dir: Utf8PathBuf,
+    run_dir: Utf8PathBuf,
+    worker: Utf8PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<u32>,
+    control: Registry,
+    firecracker: Firecracker,
+}
+
+#[derive(Serialize)]
+struct Registry {
+    url: String,
+    authority: Utf8PathBuf,
+    join_token_file: Utf8PathBuf,
+}
+
+#[derive(Serialize)]
+struct Firecracker {
+    binary: Utf8PathBuf,
+    jailer: Utf8PathBuf,
+    kernel: Utf8PathBuf,
+    initramfs: Utf8PathBuf,
+}
+
+/// Writes both files. They hold no secret: those are in files of their own, which these name.
+pub(super) fn write(
+    layout: &Layout,
+    args: &UpArgs,
+    assets: &Assets,
+    programs: &Utf8Path,
+) -> anyhow::Result<()> {
+    write_one(layout, "space-controld", &control(layout, args))?;
+    write_one(layout, "space-noded", &node(layout, args, assets, programs))
+}
+
+fn write_one(layout: &Layout, name: &str, config: &impl Serialize) -> anyhow::Result<()> {
+    layout::write(&layout.config(name), toml::to_string(config)?.as_bytes(), 0o644, None)
+}
+
+fn control(layout: &Layout, args: &UpArgs) -> Control {
+    // No TCP: the host is the socket's directory, and the server believes the kernel about who connects.
+    let url = format!("postgres:///{}?host={}&user=space", postgres::DATABASE, layout.postgres_socket_dir());
+    Control {
+        data_dir: layout.control(),
+        admin_key_file: layout.control_admin_key(),
+        join_token_file: layout.join_token(),
+        database: Database { url },
+        http: Http { listen: args.listen },
+    }
+}
+
+fn node(layout: &Layout, args: &UpArgs, assets: &Assets, programs: &Utf8Path) -> Node {
+    Node {
+        name: "local".to_owned(),
+        data_dir: layout.node(),
+        run_dir: layout.run.clone(),
+        worker: programs.join("space-sandboxd"),
+        pool: args.spare_vms,
+        control: Registry {
+            url: "https://127.0.0.1:8701".to_owned(),
+            authority: layout.authority(),
+            join_token_file: layout.join_token(),
+        },
+        firecracker: Firecracker {
+            binary: assets.firecracker(),
+            jailer: assets.jailer(),
+            kernel: assets.kernel(),
+            initramfs: assets.initramfs(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_as_the_daemons_read_them() {
+        let layout = Layout { data: "/data".into(), run: "/run/space".into() };
+        let args = UpArgs {
+            data: "/data".into(),
+            run: "/run/space".into(),
+            assets: None,
+            listen: "127.0.0.1:8700".parse().unwrap(),
+            pool_size: 32,
+            spare_vms: Some(3),
+            skip_doctor: false,
+        };
+        let assets = Assets::locate(Some("/assets".into())).unwrap();
+        let control = toml::to_string(&control(&layout, &args)).unwrap();
+        let node = toml::to_string(&node(&layout, &args, &assets, "/bin".into())).unwrap();
+        insta::assert_snapshot!(format!("# space-controld.toml\n{control}\n# space-noded.toml\n{node}"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Where things lie on a machine that `space up` runs, and who may reach them.
+
+use std::{
+    fs::{self, DirBuilder},
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+};
+
+use anyhow::{Context, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+
+use super::user::Account;
+
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) data: Utf8PathBuf,
+    pub(super) run: Utf8PathBuf,
+}
+
+impl Layout {
+    pub(super) fn node(&self) -> Utf8PathBuf {
+        self.data.join("node")
+    }
+
+    pub(super) fn pool(&self) -> Utf8PathBuf {
+        self.data.join("pool.btrfs")
+    }
+
+    pub(super) fn control(&self) -> Utf8PathBuf {
+        self.data.join("control")
+    }
+
+    /// Written by control at its first start, as its own user.
+    pub(super) fn control_admin_key(&self) -> Utf8PathBuf {
+        self.control().join("admin.key")
+    }
+
+    /// Written by control at each start.
+    pub(super) fn join_token(&self) -> Utf8PathBuf {
+        self.control().join("join.token")
+    }
+
+    pub(super) fn authority(&self) -> Utf8PathBuf {
+        self.control().join("authority/ca.pem")
+    }
+
+    pub(super) fn postgres(&self) -> Utf8PathBuf {
+        self.data.join("postgres")
+    }
+
+    pub(super) fn postgres_data(&self) -> Utf8PathBuf {
+        self.postgres().join("data")
+    }
+
+    pub(super) fn postgres_socket_dir(&self) -> Utf8PathBuf {
+        self.postgres().join("run")
+    }
+
+    /// For whoever started `space up`.
+    pub(super) fn admin_key(&self) -> Utf8PathBuf {
+        self.data.join("admin.key")
+    }
+
+    pub(super) fn credentials(&self) -> Utf8PathBuf {
+        self.data.join("credentials.json")
+    }
+
+    pub(super) fn log(&self, program: &str) -> Utf8PathBuf {
+        self.data.join("logs").join(format!("{program}.log"))
+    }
+
+    pub(super) fn config(&self, program: &str) -> Utf8PathBuf {
+        self.run.join(format!("{program}.toml"))
+    }
+
+    pub(super) fn lock(&self) -> Utf8PathBuf {
+        self.run.join("up.lock")
+    }
+
+    /// Where programs are put that other users could not run where they lie.
+    pub(super) fn programs(&self) -> Utf8PathBuf {
+        self.data.join("bin")
+    }
+
+    /// Makes what is missing, and puts owners and modes right.
+    pub(super) fn make(&self, account: &Account) -> anyhow::Result<()> {
+        for dir in [&self.data, &self.run] {
+            make_dir(dir, 0o711, None)?;
+        }
+        make_dir(&self.data.join("logs"), 0o700, None)?;
+        make_dir(&self.data.join("templates"), 0o755, None)?;
+        make_dir(&self.node(), 0o711, None)?;
+        for dir in [self.control(), self.postgres(), self.postgres_socket_dir()] {
+            make_dir(&dir, 0o700, Some(account))?;
+        }
+        match unreachable_ancestor(&self.data) {
+            Some(dir) => bail!(
+                "the user `{}` can't reach {}, since {dir} is closed to it: choose another --data, or `chmod o+x {dir}`",
+                account.name,
+                self.data
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first directory on the way to `path` that users other than its owner may not pass.
+pub(super) fn unreachable_ancestor(path: &Utf8Path) -> Option<&Utf8Path> {
+    let closed = |dir: &&Utf8Path| fs::metadata(dir).is_ok_and(|meta| meta.permissions().mode() & 0o001 == 0);
+    path.ancestors().skip(1).find(closed)
+}
+
+fn make_dir(path: &Utf8Path, mode: u32, owner: Option<&Account>) -> anyhow::Result<()> {
+    let made = || -> std::io::Result<()> {
+        DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        match owner {
+            Some(account) => chown(path, Some(account.uid.as_raw()), Some(account.gid.as_raw())),
+            None => Ok(()),
+        }
+    };
+    made().with_context(|| format!("cannot make {path}"))
+}
+
+/// Writes a file whole or not at all. `owner` is a uid; without one the file is root's.
+pub(super) fn write(path: &Utf8Path, content: &[u8], mode: u32, owner: Option<u32>) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    let written = || -> std::io::Result<()> {
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+        if let Some(uid) = owner {
+            std::os::unix::fs::fchown(&file, Some(uid), None)?;
+        }
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    written().with_context(|| format!("cannot write {path}"))
+}

@@ -1,0 +1,237 @@
+//! `/v1/sandboxes/{id}/commands` and `/v1/sandboxes/{id}/exec`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, State},
+    response::{IntoResponse as _, Response},
+};
+use futures::StreamExt as _;
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use space_api::{
+    Page, Problem, ProblemCode,
+    commands::{
+        AttachQuery, Command, CommandCreated, CreateCommand, ExecResult, SignalCommand, StdinWritten,
+        WriteStdin,
+    },
+    headers,
+    sse::Output,
+};
+use space_types::{CommandId, SandboxId};
+
+use super::{
+    answer::repeated,
+    caller::bearer,
+    extract::{Path, Post, Query},
+    problem::Failure,
+    sse,
+};
+use crate::{
+    app::{App, AppError, auth::Caller, command_stream::Target, commands::Attacher, error::Answer},
+    authority::AttachSigner,
+};
+
+/// Create a command
+///
+/// It starts when somebody attaches to it. With an `Idempotency-Key` the command's id follows from the key.
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/commands", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path)), request_body = CreateCommand,
+    responses(
+        (status = 201, description = "The command and where to attach.", body = CommandCreated),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_create(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path(sandbox): Path<SandboxId>,
+    post: Post<CreateCommand>,
+) -> Result<(StatusCode, Json<CommandCreated>), Failure> {
+    let created = app.command_create(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// List commands
+///
+/// All that the sandbox remembers, newest first, on one page.
+#[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/commands", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses(
+        (status = 200, description = "The commands.", body = Page<Command>),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_list(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path(sandbox): Path<SandboxId>,
+) -> Result<Json<Page<Command>>, Failure> {
+    let items = app.command_list(caller.tenant_id, sandbox).await?;
+    Ok(Json(Page { items, next_cursor: None }))
+}
+
+/// Get a command
+#[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path)),
+    responses(
+        (status = 200, description = "The command.", body = Command),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_get(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path((sandbox, command)): Path<(SandboxId, CommandId)>,
+) -> Result<Json<Command>, Failure> {
+    Ok(Json(app.command_get(caller.tenant_id, sandbox, command).await?))
+}
+
+/// Attach to a command
+///
+/// Starts it unless it was started, then streams its events: `started`, `stdout`, `stderr`, `gap`, `exit`; `error`
+/// when the stream ends early. `Last-Event-ID` continues behind an event, without it the stream begins with the
+/// first one that is kept. Takes the attach token of the command or a key. Detaching neither stops nor blocks it.
+#[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}/attach", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path), AttachQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "`<generation>.<sequence>`")),
+    responses(
+        (status = 200, description = "A stream of events.", body = Output, content_type = "text/event-stream"),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_attach(
+    attach: Attaching,
+    State(app): State<Arc<App>>,
+    fields: HeaderMap,
+) -> Result<Response, Failure> {
+    let after = sse::last_event_id(&fields)?;
+    let tenant = attach.attacher.tenant();
+    let target = Target { tenant, sandbox: attach.sandbox, command: attach.command, after, create: None };
+    let stream = app.command_attach(target).await?.into_stream();
+    Ok(sse::response(stream.map(|event| sse::command_event(&event))))
+}
+
+/// Write to a command's standard input
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}/stdin", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path)), request_body = WriteStdin,
+    responses(
+        (status = 200, description = "How much was taken.", body = StdinWritten),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_stdin(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path((sandbox, command)): Path<(SandboxId, CommandId)>,
+    post: Post<WriteStdin>,
+) -> Result<Json<StdinWritten>, Failure> {
+    Ok(Json(app.command_write_stdin(caller.tenant_id, sandbox, command, &post.body).await?))
+}
+
+/// Signal a command
+///
+/// The signal goes to the command's process group.
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}/signal", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path)), request_body = SignalCommand,
+    responses(
+        (status = 204, description = "Sent."),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_signal(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path((sandbox, command)): Path<(SandboxId, CommandId)>,
+    post: Post<SignalCommand>,
+) -> Result<Response, Failure> {
+    let claim = post.claim(&caller);
+    match app.command_signal(caller.tenant_id, sandbox, command, &post.body, claim.as_ref()).await? {
+        Answer::New(()) => Ok(StatusCode::NO_CONTENT.into_response()),
+        Answer::Repeated(response) => Ok(repeated(&response)),
+    }
+}
+
+/// Run a command
+///
+/// Creates a command, starts it and streams its events, the first of which is `command`. With
+/// `Accept: application/json` the answer is one object when the command has ended. With an `Idempotency-Key` a
+/// repeated request meets the same command.
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path)), request_body = CreateCommand,
+    responses(
+        (status = 200, description = "A stream of events, or the result.",
+            content((Output = "text/event-stream"), (ExecResult = "application/json"))),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn exec(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path(sandbox): Path<SandboxId>,
+    fields: HeaderMap,
+    post: Post<CreateCommand>,
+) -> Result<Response, Failure> {
+    let form = Form::accepted(&fields)?;
+    let exec = app.exec(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    match form {
+        Form::Stream => Ok(sse::response(exec.into_stream().map(|event| sse::command_event(&event)))),
+        Form::Json => Ok(Json(exec.into_result().await?).into_response()),
+    }
+}
+
+/// The two forms of an answer of `exec`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Stream,
+    Json,
+}
+
+impl Form {
+    /// The first of the two that `Accept` names; a stream when it does not care.
+    fn accepted(fields: &HeaderMap) -> Result<Self, Failure> {
+        let value = fields.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+        let ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
+        for range in ranges {
+            match range.to_ascii_lowercase().as_str() {
+                headers::EVENT_STREAM | "text/*" | "*/*" => return Ok(Self::Stream),
+                headers::JSON | "application/*" => return Ok(Self::Json),
+                _ => {}
+            }
+        }
+        Err(Failure::new(ProblemCode::NotAcceptable, "exec answers text/event-stream or application/json"))
+    }
+}
+
+/// Who attaches to which command: the token or key is looked at before anything else.
+pub(super) struct Attaching {
+    attacher: Attacher,
+    sandbox: SandboxId,
+    command: CommandId,
+}
+
+impl FromRequestParts<Arc<App>> for Attaching {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
+        let query = Query::<AttachQuery>::from_request_parts(parts, app).await;
+        let in_query = query.as_ref().ok().and_then(|query| query.0.token.clone());
+        let token = in_query.or_else(|| bearer(parts).map(ToOwned::to_owned));
+        let token = token.filter(|token| AttachSigner::looks_like_one(token));
+        let Some(token) = token else {
+            let caller = Caller::from_request_parts(parts, app).await?;
+            query?;
+            let Path((sandbox, command)) = Path::from_request_parts(parts, app).await?;
+            return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });
+        };
+        let path = Path::<(SandboxId, CommandId)>::from_request_parts(parts, app).await;
+        let Path((sandbox, command)) = path.map_err(|_| Failure::from(AppError::Unauthorized))?;
+        app.check_attach_token(&token, sandbox, command)?;
+        Ok(Self { attacher: Attacher::Token, sandbox, command })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_follows_accept() {
+        let form = |accept: &'static str| {
+            let mut fields = HeaderMap::new();
+            fields.insert(header::ACCEPT, http::HeaderValue::from_static(accept));
+            Form::accepted(&fields).ok()
+        };
+        assert_eq!(form("text/event-stream"), Some(Form::Stream));
+        assert_eq!(form("*/*"), Some(Form::Stream));
+        assert_eq!(form("application/json;q=0.9, */*"), Some(Form::Json));
+        assert_eq!(form("image/png"), None);
+        assert_eq!(Form::accepted(&HeaderMap::new()).ok(), Some(Form::Stream));
+    }
+}

@@ -1,0 +1,76 @@
+//! The public API: parses, authorises, renders. Decisions are in `app/`.
+//!
+//! Around every request, from the outside in: its id, span, log line and metrics (`observe.rs`); panics become
+//! `internal`; a deadline, except for streams. Each handler takes its [`Caller`](crate::app::auth::Caller) before
+//! anything else, so that nothing of a request is looked at before it is known who sends it.
+
+mod answer;
+mod caller;
+pub(crate) mod commands;
+mod docs;
+mod events;
+mod extract;
+mod join_tokens;
+mod keys;
+mod nodes;
+mod observe;
+mod openapi;
+mod operations;
+mod problem;
+mod sandboxes;
+mod serve;
+mod sse;
+mod templates;
+mod tenants;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, middleware, routing::get};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::app::App;
+
+pub(crate) use openapi::document;
+pub(crate) use serve::serve;
+pub(crate) use tls::{TlsError, server_config};
+
+/// Every operation of the public API, with its description.
+fn api() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(sandboxes::sandbox_create, sandboxes::sandbox_list))
+        .routes(routes!(sandboxes::sandbox_get, sandboxes::sandbox_delete))
+        .routes(routes!(events::sandbox_events))
+        .routes(routes!(operations::operation_get))
+        .routes(routes!(operations::operation_events))
+        .routes(routes!(events::events))
+        .routes(routes!(commands::command_create, commands::command_list))
+        .routes(routes!(commands::command_get))
+        .routes(routes!(commands::command_attach))
+        .routes(routes!(commands::command_stdin))
+        .routes(routes!(commands::command_signal))
+        .routes(routes!(commands::exec))
+        .routes(routes!(templates::template_publish, templates::template_list))
+        .routes(routes!(templates::template_get))
+        .routes(routes!(tenants::tenant_create, tenants::tenant_list))
+        .routes(routes!(keys::key_create, keys::key_list))
+        .routes(routes!(keys::key_revoke))
+        .routes(routes!(nodes::node_list))
+        .routes(routes!(join_tokens::join_token_create))
+}
+
+/// The whole public server.
+pub(crate) fn router(app: Arc<App>, request_timeout: Duration) -> Router {
+    let (router, document) = api().split_for_parts();
+    let pages = docs::Pages::new(&document);
+    router
+        .route("/openapi.json", get(docs::openapi_json))
+        .route("/docs", get(docs::docs))
+        .fallback(problem::not_found)
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(axum::Extension(pages))
+        .layer(middleware::from_fn_with_state(observe::Deadline(request_timeout), observe::deadline))
+        .layer(problem::catch_panics())
+        .layer(middleware::from_fn(observe::observe))
+        .with_state(app)
+}

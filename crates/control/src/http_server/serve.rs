@@ -1,0 +1,92 @@
+//! Accepting connections: HTTP/1.1 and HTTP/2 (by prior knowledge or ALPN), small packets sent at once, and a
+//! deadline on everything that a silent client could hold open before it has sent a request.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{
+        conn::auto::Builder,
+        graceful::{GracefulShutdown, Watcher},
+    },
+    service::TowerToHyperService,
+};
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For the headers of each request on a connection.
+const HEADERS: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// After a failed accept, which means that descriptors have run out: the kernel does not say when they come back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What requests get to finish at shutdown.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until `shutdown`, then lets requests finish for a while.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Arc<ServerConfig>>,
+    shutdown: CancellationToken,
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection ended at once");
+            continue;
+        }
+        tokio::spawn(connection(stream, acceptor.clone(), router.clone(), graceful.watcher()));
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::info!("some requests did not finish in time");
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Router, watcher: Watcher) {
+    let Some(acceptor) = acceptor else { return serve_stream(stream, router, watcher).await };
+    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => serve_stream(stream, router, watcher).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn serve_stream<S>(stream: S, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .max_concurrent_streams(256);
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended in disorder");
+    }
+}

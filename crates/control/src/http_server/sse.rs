@@ -1,0 +1,55 @@
+//! Server-sent events: heartbeats, headers, positions.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::response::{
+    IntoResponse as _, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, StreamExt as _};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Serialize;
+use space_api::{FieldErrors, events, headers, limits, operations};
+
+use crate::app::command_stream::Positioned;
+
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// An answer that goes on as long as `stream`.
+pub(super) fn response(stream: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let heartbeat =
+        KeepAlive::new().interval(Duration::from_secs(limits::HEARTBEAT_SECONDS)).text("heartbeat");
+    let mut response = Sse::new(stream.map(Ok::<_, Infallible>)).keep_alive(heartbeat).into_response();
+    // A proxy that gathers a stream before it passes it on breaks it.
+    response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+/// `Last-Event-ID`, if it was sent.
+pub(super) fn last_event_id<T: std::str::FromStr>(fields: &HeaderMap) -> Result<Option<T>, FieldErrors> {
+    let Some(value) = fields.get(headers::LAST_EVENT_ID) else { return Ok(None) };
+    let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    parsed.map(Some).ok_or_else(|| FieldErrors::one(headers::LAST_EVENT_ID, "not an id that a stream sent"))
+}
+
+pub(super) fn command_event(positioned: &Positioned) -> Event {
+    let data = positioned.event.data().unwrap_or_default();
+    let event = Event::default().event(positioned.event.name()).data(data);
+    match positioned.position {
+        Some(position) => event.id(position.to_string()),
+        None => event,
+    }
+}
+
+pub(super) fn log_event(event: &events::Event) -> Event {
+    Event::default().id(event.sequence.to_string()).event(event.kind.code()).data(json(event))
+}
+
+pub(super) fn operation_event(operation: &operations::Operation) -> Event {
+    Event::default().event(operations::OPERATION_EVENT).data(json(operation))
+}
+
+/// One line; these types always serialise.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,45 @@
+//! What nodes ask of control, over gRPC with TLS. `Enrol` takes a join token; everything else takes the caller's
+//! certificate, and acts on that node alone.
+
+mod service;
+
+use std::sync::Arc;
+
+use space_node_proto::registry::registry_server::RegistryServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming};
+
+use crate::app::App;
+
+/// A heartbeat of a node with 10,000 sandboxes.
+const REQUEST_BYTES: usize = 16 * 1024 * 1024;
+const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Serves nodes until `shutdown`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    app: Arc<App>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let certificates = &app.authority.certificates;
+    let control = certificates.control();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&control.certificate_pem, &control.private_key_pem))
+        .client_ca_root(Certificate::from_pem(certificates.authority_pem()))
+        // A node that joins has no certificate yet. Every other call checks for one.
+        .client_auth_optional(true)
+        .timeout(std::time::Duration::from_secs(10));
+    let service =
+        RegistryServer::new(service::RegistryService::new(app)).max_decoding_message_size(REQUEST_BYTES);
+    Server::builder()
+        .tls_config(tls)?
+        .timeout(REQUEST_TIMEOUT)
+        .http2_keepalive_interval(Some(std::time::Duration::from_secs(20)))
+        .add_service(service)
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            shutdown.cancelled(),
+        )
+        .await
+}

@@ -1,0 +1,114 @@
+//! `Idempotency-Key` on every POST.
+
+use serde_json::json;
+
+use super::kit::World;
+
+const HOUR: i64 = 3_600_000;
+
+#[tokio::test]
+async fn the_same_key_and_body_get_the_same_answer() {
+    let world = World::start().await;
+    let _node = world.node().await;
+    let tenant = world.admin.post("/v1/tenants", &json!({"name": "x"})).await.expect(201);
+    let digest = format!("sha256:{}", "07".repeat(32));
+    let posts = [
+        ("/v1/sandboxes", json!({})),
+        ("/v1/tenants", json!({"name": "t"})),
+        ("/v1/keys", json!({"tenant_id": tenant["id"], "name": "k"})),
+        ("/v1/join-tokens", json!({})),
+        (
+            "/v1/templates",
+            json!({"name": "t", "digest": digest, "location": "file:///x", "size_bytes": 4096}),
+        ),
+    ];
+    for (path, body) in posts {
+        let first = world.admin.post_with_key(path, &body, path).await;
+        let again = world.admin.post_with_key(path, &body, path).await;
+        assert!(first.status < 300, "{path}: {}", first.body);
+        assert_eq!(again.status, first.status, "{path}");
+        assert_eq!(again.headers["idempotency-replayed"], "true", "{path}");
+        let mut expected = first.body;
+        for secret in ["secret", "token"] {
+            expected.as_object_mut().unwrap().remove(secret);
+        }
+        assert_eq!(again.body, expected, "{path}");
+        let other = world.admin.post_with_key(path, &json!({"name": "other"}), path).await;
+        assert_eq!(other.status, 422, "{path}");
+    }
+    assert_eq!(world.count("sandboxes").await, 1);
+}
+
+#[tokio::test]
+async fn another_body_or_path_under_the_same_key_is_refused() {
+    let world = World::start().await;
+    world.admin.post_with_key("/v1/tenants", &json!({"name": "a"}), "k").await.expect(201);
+    let other = world.admin.post_with_key("/v1/tenants", &json!({"name": "b"}), "k").await;
+    other.problem(422, "idempotency_key_reused");
+    let other = world.admin.post_with_key("/v1/join-tokens", &json!({}), "k").await;
+    other.problem(422, "idempotency_key_reused");
+}
+
+#[tokio::test]
+async fn a_refused_request_does_not_use_the_key_up() {
+    let world = World::start().await;
+    world.admin.post_with_key("/v1/sandboxes", &json!({}), "k").await.problem(422, "template_not_found");
+    let _node = world.node().await;
+    world.admin.post_with_key("/v1/sandboxes", &json!({}), "k").await.expect(202);
+}
+
+#[tokio::test]
+async fn keys_of_two_tenants_are_two_keys() {
+    let world = World::start().await;
+    let _node = world.node().await;
+    let other = world.tenant("other").await;
+    let ours = world.admin.post_with_key("/v1/sandboxes", &json!({}), "k").await.expect(202);
+    let theirs = other.post_with_key("/v1/sandboxes", &json!({}), "k").await.expect(202);
+    assert_ne!(ours["sandbox"]["id"], theirs["sandbox"]["id"]);
+}
+
+#[tokio::test]
+async fn many_at_once_make_one_sandbox() {
+    let world = World::start().await;
+    let _node = world.node().await;
+    let posts = (0..8).map(|_| {
+        let admin = world.admin.clone();
+        async move { admin.post_with_key("/v1/sandboxes", &json!({}), "k").await.status }
+    });
+    let answers = futures::future::join_all(posts).await;
+    assert!(
+        answers.contains(&202) && answers.iter().all(|status| [202, 409].contains(status)),
+        "{answers:?}"
+    );
+    assert_eq!(world.count("sandboxes").await, 1);
+}
+
+#[tokio::test]
+async fn while_the_first_runs_the_second_is_told_so() {
+    let world = World::start().await;
+    let tenant = world.admin.post("/v1/tenants", &json!({"name": "t"})).await.expect(201);
+    // What a request under way holds.
+    let mut held = world.app().store.pool().begin().await.unwrap();
+    let caller = world.app().authenticate(&world.admin.key).await.unwrap();
+    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))")
+        .bind(format!("{}/k", caller.tenant_id))
+        .execute(&mut *held)
+        .await
+        .unwrap();
+    let body = json!({"tenant_id": tenant["id"], "name": "k"});
+    world.admin.post_with_key("/v1/keys", &body, "k").await.problem(409, "idempotency_key_in_use");
+    held.rollback().await.unwrap();
+    world.admin.post_with_key("/v1/keys", &body, "k").await.expect(201);
+}
+
+#[tokio::test]
+async fn answers_are_kept_for_a_day() {
+    let world = World::start().await;
+    let caller = world.app().authenticate(&world.admin.key).await.unwrap();
+    world.admin.post_with_key("/v1/join-tokens", &json!({}), "k").await.expect(201);
+    for (age, kept) in [(23 * HOUR, 1), (2 * HOUR, 0)] {
+        world.app().store.idempotency_age(caller.tenant_id.uuid(), age).await.unwrap();
+        world.app().store.idempotency_expire(24 * HOUR).await.unwrap();
+        assert_eq!(world.count("idempotency").await, kept);
+    }
+}

@@ -1,0 +1,12 @@
+//! The whole control plane on a real PostgreSQL, with simulated nodes. Each test has a database of its own.
+
+mod auth;
+mod commands;
+mod events;
+mod faults;
+mod idempotency;
+mod kit;
+mod nodes;
+mod openapi;
+mod problems;
+mod sandboxes;

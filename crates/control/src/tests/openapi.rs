@@ -1,0 +1,38 @@
+//! The document that is checked in, and the page.
+
+use super::kit::{Client, World};
+
+#[test]
+fn the_document_that_is_checked_in_is_the_codes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/space-v1.json");
+    let checked_in = std::fs::read_to_string(path).unwrap_or_default();
+    let now = crate::openapi_json();
+    assert!(
+        checked_in == now,
+        "openapi/space-v1.json differs: run `space-controld openapi > openapi/space-v1.json`"
+    );
+}
+
+#[test]
+fn every_operation_says_how_it_fails() {
+    let document: serde_json::Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            assert!(operation["responses"]["default"].is_object(), "{method} {path}");
+            assert!(operation["summary"].is_string(), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_and_the_document_need_no_key_and_no_other_host() {
+    let world = World::start().await;
+    let nobody = Client::new(&world.admin.base, "");
+    let document = nobody.get("/openapi.json").await.expect(200);
+    assert!(document["paths"]["/v1/sandboxes"].is_object());
+    let response = nobody.http.get(format!("{}/docs", nobody.base)).send().await.unwrap();
+    let html = response.text().await.unwrap();
+    assert!(html.contains("/v1/sandboxes/{sandbox_id}/exec"));
+    assert!(!html.contains("http://") && !html.contains("https://") && !html.contains("<script"));
+}

@@ -1,0 +1,163 @@
+//! Limits on what requests hold. The guest refuses a request that breaks one with `Invalid`; hosts check
+//! first, so that the error names the field. That the refusal is needed at all is because an agent believes
+//! no more than it must, not because hosts lie.
+
+use prost::Message;
+
+use crate::{
+    limits,
+    message::{CommandSpec, PersonaliseRequest, WriteStdinRequest},
+};
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    #[error("{field} is missing")]
+    Missing { field: &'static str },
+    #[error("{field} is longer than {limit}")]
+    TooLong { field: &'static str, limit: usize },
+    #[error("{field} has more than {limit} entries")]
+    TooMany { field: &'static str, limit: usize },
+    #[error("{field} is above {limit}")]
+    TooLarge { field: &'static str, limit: u64 },
+    #[error("{field} holds a character that is not allowed")]
+    Character { field: &'static str },
+    #[error("the specification takes more than {limit} bytes", limit = limits::SPEC_BYTES)]
+    SpecTooLong,
+}
+
+pub fn command_id(id: &str) -> Result<(), InvalidRequest> {
+    const FIELD: &str = "command_id";
+    text(FIELD, id, limits::COMMAND_ID_BYTES)?;
+    if id.is_empty() {
+        return Err(InvalidRequest::Missing { field: FIELD });
+    }
+    let allowed = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if allowed { Ok(()) } else { Err(InvalidRequest::Character { field: FIELD }) }
+}
+
+pub fn spec(spec: &CommandSpec) -> Result<(), InvalidRequest> {
+    if spec.argv.first().is_none_or(String::is_empty) {
+        return Err(InvalidRequest::Missing { field: "argv" });
+    }
+    if spec.argv.len() > limits::ARGUMENTS {
+        return Err(InvalidRequest::TooMany { field: "argv", limit: limits::ARGUMENTS });
+    }
+    for argument in &spec.argv {
+        text("argv", argument, limits::SPEC_BYTES)?;
+    }
+    variables(&spec.env)?;
+    text("cwd", &spec.cwd, limits::PATH_BYTES - 1)?;
+    text("user", &spec.user, limits::USER_BYTES)?;
+    if spec.timeout_ms > limits::TIMEOUT_MS {
+        return Err(InvalidRequest::TooLarge { field: "timeout_ms", limit: limits::TIMEOUT_MS });
+    }
+    if spec.encoded_len() > limits::SPEC_BYTES { Err(InvalidRequest::SpecTooLong) } else { Ok(()) }
+}
+
+pub fn personalise(request: &PersonaliseRequest) -> Result<(), InvalidRequest> {
+    if request.generation == 0 {
+        return Err(InvalidRequest::Missing { field: "generation" });
+    }
+    entropy(&request.entropy, false)?;
+    text("hostname", &request.hostname, limits::HOSTNAME_BYTES)?;
+    variables(&request.env)?;
+    let env_bytes: usize = request.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if env_bytes > limits::SANDBOX_ENV_BYTES {
+        return Err(InvalidRequest::TooLong { field: "env", limit: limits::SANDBOX_ENV_BYTES });
+    }
+    Ok(())
+}
+
+pub fn entropy(bytes: &[u8], needed: bool) -> Result<(), InvalidRequest> {
+    if needed && bytes.is_empty() {
+        return Err(InvalidRequest::Missing { field: "entropy" });
+    }
+    if bytes.len() > limits::ENTROPY_BYTES {
+        return Err(InvalidRequest::TooLong { field: "entropy", limit: limits::ENTROPY_BYTES });
+    }
+    Ok(())
+}
+
+pub fn write_stdin(request: &WriteStdinRequest) -> Result<(), InvalidRequest> {
+    command_id(&request.command_id)?;
+    if request.data.len() > limits::DATA_BYTES {
+        return Err(InvalidRequest::TooLong { field: "data", limit: limits::DATA_BYTES });
+    }
+    if request.offset > u64::MAX / 2 {
+        return Err(InvalidRequest::TooLarge { field: "offset", limit: u64::MAX / 2 });
+    }
+    Ok(())
+}
+
+/// 1 to 31: the signals every program knows. Real-time signals are libraries' own business.
+pub fn signal(signal: i32) -> Result<(), InvalidRequest> {
+    match signal {
+        1..=31 => Ok(()),
+        32.. => Err(InvalidRequest::TooLarge { field: "signal", limit: 31 }),
+        _ => Err(InvalidRequest::Missing { field: "signal" }),
+    }
+}
+
+fn variables(env: &std::collections::BTreeMap<String, String>) -> Result<(), InvalidRequest> {
+    const FIELD: &str = "env";
+    if env.len() > limits::VARIABLES {
+        return Err(InvalidRequest::TooMany { field: FIELD, limit: limits::VARIABLES });
+    }
+    for (name, value) in env {
+        text(FIELD, value, limits::SPEC_BYTES)?;
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(InvalidRequest::Character { field: FIELD });
+        }
+    }
+    Ok(())
+}
+
+/// Strings go to the kernel with a NUL at their end, so none may hold one.
+fn text(field: &'static str, text: &str, limit: usize) -> Result<(), InvalidRequest> {
+    if text.len() > limit {
+        return Err(InvalidRequest::TooLong { field, limit });
+    }
+    if text.contains('\0') { Err(InvalidRequest::Character { field }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec_of(argv: &[&str]) -> CommandSpec {
+        CommandSpec { argv: argv.iter().map(|text| (*text).to_owned()).collect(), ..CommandSpec::default() }
+    }
+
+    #[test]
+    fn a_plain_command_is_valid() {
+        assert_eq!(spec(&spec_of(&["/bin/sh", "-c", "exit 3"])), Ok(()));
+    }
+
+    #[test]
+    fn what_the_kernel_could_not_take_is_refused_with_the_field() {
+        assert_eq!(spec(&spec_of(&[])), Err(InvalidRequest::Missing { field: "argv" }));
+        assert_eq!(spec(&spec_of(&["a\0b"])), Err(InvalidRequest::Character { field: "argv" }));
+        let mut named = spec_of(&["true"]);
+        named.env.insert("A=B".to_owned(), String::new());
+        assert_eq!(spec(&named), Err(InvalidRequest::Character { field: "env" }));
+        assert_eq!(
+            spec(&spec_of(&["x".repeat(limits::SPEC_BYTES).as_str()])),
+            Err(InvalidRequest::SpecTooLong)
+        );
+    }
+
+    #[test]
+    fn command_ids_can_be_file_names() {
+        assert_eq!(command_id("cmd_0192ab-X"), Ok(()));
+        for id in ["", ".", "a/b", "ä", &"x".repeat(65)] {
+            assert!(command_id(id).is_err(), "{id}");
+        }
+    }
+
+    #[test]
+    fn only_the_classic_signals_pass() {
+        assert!([1, 9, 31].into_iter().all(|number| signal(number).is_ok()));
+        assert!([-1, 0, 32].into_iter().all(|number| signal(number).is_err()));
+    }
+}

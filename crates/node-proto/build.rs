@@ -1,0 +1,10 @@
+//! Compiles `proto/*.proto` with a pure-Rust compiler, so that nobody has to install `protoc`.
+
+fn main() -> anyhow::Result<()> {
+    let files = ["common.proto", "registry.proto", "node.proto", "commands.proto", "worker.proto"];
+    let root = "../../proto";
+    println!("cargo:rerun-if-changed={root}");
+    let descriptors = protox::compile(files, [root])?;
+    tonic_prost_build::configure().include_file("protocols.rs").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Messages and services between SPACE's own processes, generated from `proto/*.proto`. The contract
+//! (who calls, idempotency, errors) is written there.
+
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
+mod generated {
+    tonic::include_proto!("protocols");
+}
+
+/// Control to worker: commands in a sandbox.
+pub use generated::space::commands::v1 as commands;
+/// What a node sees of a sandbox.
+pub use generated::space::common::v1 as common;
+/// Control to node: sandboxes.
+pub use generated::space::node::v1 as node;
+/// Node to control: enrolment, lease, reports.
+pub use generated::space::registry::v1 as registry;
+/// Node to its own worker, over an inherited socket pair.
+pub use generated::space::worker::v1 as worker;

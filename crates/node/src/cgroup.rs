@@ -1,0 +1,135 @@
+//! cgroup v2, by its files: one leaf a VM below the parent for VMs, one a worker below another.
+//!
+//! A cgroup is made before the process that lives in it and journaled before that, and a child enters it
+//! before it executes anything. So writing `cgroup.kill` ends everything that was ever started there, pids or
+//! no pids.
+
+use std::{fs, io, time::Duration};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, open},
+};
+use space_types::ByteSize;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const CONTROLLERS: &str = "+cpu +memory +pids";
+/// How long the kernel may take to tear down what was killed.
+const KILL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The parent of all leaves of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct CgroupParent {
+    name: String,
+}
+
+/// One leaf.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroup {
+    path: Utf8PathBuf,
+    name: String,
+}
+
+/// What a leaf may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CgroupLimits {
+    pub(crate) memory: ByteSize,
+    /// Hundredths of a processor.
+    pub(crate) cpu_percent: u32,
+    pub(crate) tasks: u32,
+}
+
+impl CgroupParent {
+    /// Makes the parent where it is missing and turns on the controllers that leaves need. Blocks.
+    pub(crate) fn prepare(name: &str) -> io::Result<Self> {
+        let root = Utf8Path::new(ROOT);
+        fs::write(root.join("cgroup.subtree_control"), CONTROLLERS)?;
+        let path = root.join(name);
+        fs::create_dir_all(&path)?;
+        fs::write(path.join("cgroup.subtree_control"), CONTROLLERS)?;
+        Ok(Self { name: name.to_owned() })
+    }
+
+    pub(crate) fn leaf(&self, leaf: &str) -> Cgroup {
+        let name = format!("{}/{leaf}", self.name);
+        Cgroup { path: Utf8Path::new(ROOT).join(&name), name }
+    }
+}
+
+impl Cgroup {
+    /// Relative to the root of the hierarchy, as the jailer wants it and `/proc/<pid>/cgroup` shows it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Idempotent.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(crate) fn limit(&self, limits: CgroupLimits) -> io::Result<()> {
+        const PERIOD: u32 = 100_000;
+        let quota = PERIOD / 100 * limits.cpu_percent;
+        fs::write(self.path.join("memory.max"), limits.memory.as_bytes().to_string())?;
+        fs::write(self.path.join("memory.oom.group"), "1")?;
+        fs::write(self.path.join("cpu.max"), format!("{quota} {PERIOD}"))?;
+        fs::write(self.path.join("pids.max"), limits.tasks.to_string())
+    }
+
+    /// For a child to enter by.
+    pub(crate) fn entrance(&self) -> io::Result<fs::File> {
+        fs::OpenOptions::new().write(true).open(self.path.join("cgroup.procs"))
+    }
+
+    /// Times that the kernel killed something here for want of memory.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let events = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
+        events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Whether the process `pid` lives here.
+    pub(crate) fn holds(&self, pid: i32) -> bool {
+        let wanted = format!("0::/{}", self.name);
+        fs::read_to_string(format!("/proc/{pid}/cgroup"))
+            .is_ok_and(|text| text.lines().any(|line| line == wanted))
+    }
+
+    /// Kills everything in it, waits until that is gone and removes it. Idempotent. Blocks.
+    pub(crate) fn destroy(&self) -> io::Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        fs::write(self.path.join("cgroup.kill"), "1")?;
+        self.wait_until_empty()?;
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn wait_until_empty(&self) -> io::Result<()> {
+        let deadline = std::time::Instant::now() + KILL_DEADLINE;
+        let path = self.path.join("cgroup.events");
+        let events = open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        loop {
+            let mut buffer = [0_u8; 256];
+            let length = rustix::io::pread(&events, &mut buffer, 0)?;
+            if buffer[..length].windows(11).any(|window| window == b"populated 0") {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            let wait = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(1),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&wait))?;
+        }
+    }
+}

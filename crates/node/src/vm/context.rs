@@ -1,0 +1,26 @@
+//! What every owner task needs, made once at the start.
+
+use std::sync::Arc;
+
+use super::{Ledger, Observations};
+use crate::{
+    config::NodeConfig,
+    image::ImageStore,
+    journal::Journal,
+    place::Layout,
+    slot::{Releaser, SlotPool},
+    worker::Workers,
+};
+
+#[derive(Debug)]
+pub(crate) struct NodeContext {
+    pub(crate) config: Arc<NodeConfig>,
+    pub(crate) layout: Layout,
+    pub(crate) journal: Journal,
+    pub(crate) images: ImageStore,
+    pub(crate) pool: SlotPool,
+    pub(crate) releaser: Releaser,
+    pub(crate) workers: Workers,
+    pub(crate) ledger: Ledger,
+    pub(crate) observations: Observations,
+}

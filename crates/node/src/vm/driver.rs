@@ -1,0 +1,486 @@
+//! The owner task of one sandbox: the only one that changes its record, its VM and its rows.
+
+use std::sync::Arc;
+
+use space_node_proto::{common::ObservedSandbox, worker::HintKind};
+use space_runtime::telemetry::chain;
+use space_types::{ByteSize, SandboxId};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Ending, LiveVm, NodeContext, VmError,
+    boot::{Boot, Booted, Outcome, remove_vm, unready_reason},
+    classify,
+    classify::Hint,
+    fleet::Ensure,
+    requests::{Admission, Life, Request, admit},
+};
+use crate::{
+    fail_point::FailPoint,
+    journal::{Phase, SandboxRecord, VmStage, now_ms},
+    sys::ExitStatus,
+    worker::{Assignment, WorkerEvent},
+};
+
+type Reply<T> = oneshot::Sender<Result<T, VmError>>;
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Ensure { ensure: Box<Ensure>, reply: Reply<ObservedSandbox> },
+    Remove { generation: u64, reply: Reply<()> },
+}
+
+/// Events of one sandbox are few: an answer, a hint, a loss.
+const EVENTS: usize = 16;
+
+pub(super) struct Driver {
+    node: Arc<NodeContext>,
+    sandbox: SandboxId,
+    commands: mpsc::Receiver<Command>,
+    shutdown: CancellationToken,
+    events_sender: mpsc::Sender<WorkerEvent>,
+    /// Lent to a boot while there is one.
+    events: Option<mpsc::Receiver<WorkerEvent>>,
+    record: Option<SandboxRecord>,
+    vm: Option<LiveVm>,
+    boot: Option<(JoinHandle<Booted>, CancellationToken)>,
+    address: String,
+    hint: Option<Hint>,
+    waiting: Vec<Reply<ObservedSandbox>>,
+}
+
+/// What woke the owner up.
+enum Wake {
+    Stop,
+    Command(Command),
+    Booted(Box<Result<Booted, tokio::task::JoinError>>),
+    Event(WorkerEvent),
+    Ended(ExitStatus),
+}
+
+impl Driver {
+    pub(super) fn new(
+        node: Arc<NodeContext>,
+        sandbox: SandboxId,
+        commands: mpsc::Receiver<Command>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let (events_sender, events) = mpsc::channel(EVENTS);
+        Self {
+            node,
+            sandbox,
+            commands,
+            shutdown,
+            events_sender,
+            events: Some(events),
+            record: None,
+            vm: None,
+            boot: None,
+            address: String::new(),
+            hint: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Runs until nothing of the sandbox is left and nobody asks for it, or until the daemon stops. VMs live on.
+    pub(super) async fn run(mut self, vm: Option<LiveVm>) {
+        match self.node.journal.sandbox(self.sandbox).await {
+            Ok(record) => self.record = record,
+            Err(error) => {
+                tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "cannot read a sandbox's row");
+                return;
+            }
+        }
+        if let Some(vm) = vm {
+            self.take_over(vm).await;
+        }
+        loop {
+            match self.wake().await {
+                Wake::Stop => return self.stop().await,
+                Wake::Command(Command::Ensure { ensure, reply }) => self.ensure(*ensure, reply).await,
+                Wake::Command(Command::Remove { generation, reply }) => self.remove(generation, reply).await,
+                Wake::Booted(booted) => self.booted(*booted).await,
+                Wake::Event(event) => self.event(event).await,
+                Wake::Ended(status) => self.ended(status).await,
+            }
+            let gone = matches!(self.life(), Life::Unknown { .. });
+            if gone && self.commands.is_empty() {
+                // What comes in from here on is dropped, and its sender turns to a successor.
+                return;
+            }
+        }
+    }
+
+    async fn wake(&mut self) -> Wake {
+        let Self { commands, shutdown, events, vm, boot, .. } = self;
+        tokio::select! {
+            () = shutdown.cancelled() => Wake::Stop,
+            command = commands.recv() => command.map_or(Wake::Stop, Wake::Command),
+            booted = async { match boot { Some((task, _)) => task.await, None => std::future::pending().await } } => {
+                Wake::Booted(Box::new(booted))
+            }
+            Some(event) = async { match events { Some(events) => events.recv().await, None => None } } => {
+                Wake::Event(event)
+            }
+            status = async { match vm { Some(vm) => vm.ended().await, None => std::future::pending().await } } => {
+                Wake::Ended(status)
+            }
+        }
+    }
+
+    fn life(&self) -> Life {
+        let Some(record) = &self.record else { return Life::Unknown { removed: None } };
+        let generation = record.generation;
+        match record.phase {
+            Phase::Booting => Life::Booting { generation },
+            Phase::Running => Life::Running { generation },
+            Phase::Stopped(_) | Phase::Failed(_) => Life::Ended { generation },
+            Phase::Removing => Life::Removing { generation },
+            Phase::Absent => Life::Unknown { removed: Some(generation) },
+        }
+    }
+
+    async fn ensure(&mut self, ensure: Ensure, reply: Reply<ObservedSandbox>) {
+        match admit(self.life(), Request::Ensure { generation: ensure.generation }) {
+            Admission::Begin => {
+                self.waiting.push(reply);
+                if let Err(error) = self.begin_boot(ensure).await {
+                    self.refuse(error).await;
+                }
+            }
+            Admission::Join => self.waiting.push(reply),
+            Admission::AlreadyDone => self.answer(reply),
+            Admission::Refresh => {
+                self.refresh(ensure.generation).await;
+                self.answer(reply);
+            }
+            Admission::Denied(denial) => send(reply, Err(denial.into())),
+        }
+    }
+
+    async fn begin_boot(&mut self, ensure: Ensure) -> Result<(), VmError> {
+        let overhead = self.node.config.capacity.overhead().as_bytes();
+        let memory = ByteSize::bytes(ensure.config.memory_bytes.saturating_add(overhead));
+        self.node.ledger.reserve(self.sandbox, memory).map_err(|error| VmError::Exhausted {
+            reason: space_types::Reason::NoCapacity,
+            message: error.to_string(),
+        })?;
+        let mut record = SandboxRecord::new(self.sandbox, ensure.tenant, ensure.generation, ensure.config);
+        record.enter(Phase::Booting, "");
+        record.started_at_ms = now_ms();
+        self.record = Some(record.clone());
+        self.put().await?;
+        FailPoint::EnsureRecorded.pass();
+        self.publish();
+        self.node.workers.warm(ensure.tenant);
+        let Some(events) = self.events.take() else { return Err(VmError::Internal) };
+        let cancel = self.shutdown.child_token();
+        let boot = Boot {
+            node: Arc::clone(&self.node),
+            record,
+            events,
+            events_sender: self.events_sender.clone(),
+            cancel: cancel.clone(),
+        };
+        self.boot = Some((tokio::spawn(boot.run()), cancel));
+        Ok(())
+    }
+
+    async fn booted(&mut self, booted: Result<Booted, tokio::task::JoinError>) {
+        self.boot = None;
+        let Ok(Booted { record, events, outcome }) = booted else {
+            tracing::error!(sandbox = %self.sandbox, "a boot panicked");
+            let (sender, events) = mpsc::channel(EVENTS);
+            (self.events_sender, self.events) = (sender, Some(events));
+            // What it left is known by the journal alone.
+            self.record = self.node.journal.sandbox(self.sandbox).await.unwrap_or_default();
+            return self.refuse(VmError::Internal).await;
+        };
+        self.record = Some(record);
+        self.events = Some(events);
+        match outcome {
+            Outcome::Running { vm, address } => self.now_running(vm, address).await,
+            Outcome::Failed { ending, message } => {
+                self.node.ledger.release(self.sandbox);
+                self.enter(ending.into(), message);
+                if let Err(error) = self.put().await {
+                    return self.refuse(error).await;
+                }
+                metrics::counter!("space_node_boot_failures_total").increment(1);
+                self.publish();
+                self.answer_all();
+            }
+            Outcome::Refused(error) => self.refuse(error).await,
+            Outcome::Cancelled => self.refuse(VmError::Cancelled).await,
+        }
+    }
+
+    async fn now_running(&mut self, vm: LiveVm, address: String) {
+        self.vm = Some(vm);
+        self.address = address;
+        self.hint = None;
+        self.enter(Phase::Running, "");
+        let put = self.put().await;
+        FailPoint::EnsureRunning.pass();
+        if let Err(error) = put {
+            // It runs, and a restart would take it for a boot that was cut off: better none at all.
+            return self.refuse(error).await;
+        }
+        metrics::counter!("space_node_boots_total").increment(1);
+        self.publish();
+        self.answer_all();
+    }
+
+    /// The boot came to nothing: no trace stays, and those who wait are told why.
+    async fn refuse(&mut self, error: VmError) {
+        self.vm = None;
+        if let Err(left) = self.wipe().await {
+            tracing::error!(sandbox = %self.sandbox, error = %left, "a refused boot left something; removal will retry");
+            self.enter(Phase::Removing, "");
+        } else {
+            self.record = None;
+            self.node.observations.forget(self.sandbox);
+        }
+        for reply in self.waiting.drain(..) {
+            send(reply, Err(error.clone()));
+        }
+    }
+
+    async fn wipe(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if let Some(record) = &self.record {
+            self.node.workers.release(record.tenant, self.sandbox).await;
+            if let Some(vm) = record.vm {
+                remove_vm(&self.node, vm).await?;
+            }
+        }
+        self.node.ledger.release(self.sandbox);
+        Ok(self.node.journal.drop_sandbox(self.sandbox).await?)
+    }
+
+    async fn refresh(&mut self, generation: u64) {
+        let Some(record) = &mut self.record else { return };
+        record.generation = generation;
+        record.enter(Phase::Running, "");
+        // The caller has the answer in hand; a row that could not be written shows as a stale generation.
+        drop(self.put().await);
+        self.assign().await;
+        self.publish();
+    }
+
+    /// An adopted VM: its memory, its worker.
+    async fn take_over(&mut self, vm: LiveVm) {
+        let Some(record) = &self.record else { return };
+        let overhead = self.node.config.capacity.overhead().as_bytes();
+        let memory = ByteSize::bytes(record.config.memory_bytes.saturating_add(overhead));
+        self.node.ledger.adopt(self.sandbox, memory);
+        self.vm = Some(vm);
+        self.assign().await;
+        self.publish();
+    }
+
+    async fn assign(&mut self) {
+        let (Some(record), Some(vm)) = (&self.record, &self.vm) else { return };
+        let assignment = Assignment {
+            sandbox: self.sandbox,
+            generation: record.generation,
+            hostname: record.config.hostname.clone(),
+            env: record.config.env.clone(),
+            fresh: false,
+            console: self.node.layout.console(vm.place.vm),
+            jail: Arc::clone(&vm.jail),
+            events: self.events_sender.clone(),
+        };
+        // Stopped workers mean that all of us are stopping.
+        if let Ok(address) = self.node.workers.assign(record.tenant, assignment).await {
+            self.address = address;
+        }
+    }
+
+    async fn event(&mut self, event: WorkerEvent) {
+        match event {
+            WorkerEvent::Ready { .. } => {}
+            WorkerEvent::Hint(kind) => self.hint = hint_of(kind).or(self.hint),
+            WorkerEvent::Unready(reason) => {
+                let Some(vm) = &self.vm else { return };
+                let (reason, message) = unready_reason(reason);
+                if let Err(error) = vm.kill() {
+                    tracing::error!(sandbox = %self.sandbox, %error, "cannot kill a VM");
+                }
+                self.conclude(Ending::Failed(reason), message).await;
+            }
+        }
+    }
+
+    async fn ended(&mut self, status: ExitStatus) {
+        FailPoint::EndSeen.pass();
+        let Some(vm) = &self.vm else { return };
+        let out_of_memory = vm.ran_out_of_memory();
+        let orderly = matches!(status, ExitStatus::Code(0) | ExitStatus::Unknown);
+        if orderly && self.hint.is_none() {
+            self.hint = self.late_hint().await;
+        }
+        let ending = classify(status, out_of_memory, self.hint);
+        tracing::info!(sandbox = %self.sandbox, ?status, out_of_memory, hint = ?self.hint, ?ending, "a VM ended");
+        self.conclude(ending, "").await;
+    }
+
+    /// A hint that is still on its way through the worker.
+    async fn late_hint(&mut self) -> Option<Hint> {
+        let events = self.events.as_mut()?;
+        let waiting = timeout(self.node.config.deadlines.hint(), async {
+            while let Some(event) = events.recv().await {
+                if let WorkerEvent::Hint(kind) = event
+                    && let Some(hint) = hint_of(kind)
+                {
+                    return Some(hint);
+                }
+            }
+            None
+        });
+        waiting.await.unwrap_or(None)
+    }
+
+    /// The VM is over: names it, lets go of everything but the disk.
+    async fn conclude(&mut self, ending: Ending, message: &str) {
+        let Some(vm) = self.vm.take() else { return };
+        self.enter(ending.into(), message);
+        let Some(record) = self.record.clone() else { return };
+        let (tenant, place) = (record.tenant, vm.place);
+        if let Err(error) = self.node.journal.put_sandbox_and_vm(record, place.vm, VmStage::Ended).await {
+            tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "cannot journal an end");
+        }
+        FailPoint::EndRecorded.pass();
+        metrics::counter!("space_node_ends_total").increment(1);
+        self.publish();
+        self.node.workers.release(tenant, self.sandbox).await;
+        if let Err(error) = self.node.releaser.end(place).await {
+            tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "cannot let go of a VM that ended");
+        }
+        self.node.ledger.release(self.sandbox);
+    }
+
+    async fn remove(&mut self, generation: u64, reply: Reply<()>) {
+        match admit(self.life(), Request::Remove { generation }) {
+            Admission::Begin | Admission::Join | Admission::Refresh => {
+                let removed = self.remove_now(generation).await;
+                send(reply, removed);
+            }
+            Admission::AlreadyDone => send(reply, Ok(())),
+            Admission::Denied(denial) => send(reply, Err(denial.into())),
+        }
+    }
+
+    async fn remove_now(&mut self, generation: u64) -> Result<(), VmError> {
+        self.cancel_boot().await;
+        let Some(record) = &mut self.record else { return Ok(()) };
+        record.generation = generation;
+        record.enter(Phase::Removing, "");
+        let (tenant, vm) = (record.tenant, record.vm);
+        self.put().await?;
+        FailPoint::RemoveRecorded.pass();
+        self.node.workers.release(tenant, self.sandbox).await;
+        FailPoint::RemoveReleased.pass();
+        if let Some(vm) = vm {
+            remove_vm(&self.node, vm).await.map_err(|error| {
+                tracing::error!(sandbox = %self.sandbox, error = %chain(error.as_ref()), "cannot remove a VM");
+                VmError::Internal
+            })?;
+        }
+        // Reaps Firecracker, which is dead by now.
+        self.vm = None;
+        self.node.ledger.release(self.sandbox);
+        self.enter(Phase::Absent, "");
+        if let Some(record) = &mut self.record {
+            record.vm = None;
+            record.config = space_node_proto::node::SandboxConfig::default();
+        }
+        self.put().await?;
+        FailPoint::RemoveForgotten.pass();
+        metrics::counter!("space_node_removals_total").increment(1);
+        self.publish();
+        Ok(())
+    }
+
+    /// A boot under way is told to stop and waited for. Those who wait for it learn that it was cancelled;
+    /// what it made stays in its record, for the removal.
+    async fn cancel_boot(&mut self) {
+        let Some((task, cancel)) = self.boot.take() else { return };
+        cancel.cancel();
+        match task.await {
+            Ok(booted) => {
+                self.record = Some(booted.record);
+                self.events = Some(booted.events);
+                if let Outcome::Running { vm, .. } = booted.outcome {
+                    self.vm = Some(vm);
+                }
+            }
+            Err(error) => tracing::error!(sandbox = %self.sandbox, %error, "a boot panicked"),
+        }
+        for reply in self.waiting.drain(..) {
+            send(reply, Err(VmError::Cancelled));
+        }
+    }
+
+    /// The daemon stops. A running VM is left alone; a boot that nobody was told of is undone.
+    async fn stop(&mut self) {
+        if self.boot.is_none() {
+            return;
+        }
+        self.cancel_boot().await;
+        self.refuse(VmError::Stopping).await;
+    }
+
+    fn enter(&mut self, phase: Phase, message: impl Into<String>) {
+        if let Some(record) = &mut self.record {
+            record.enter(phase, message);
+        }
+    }
+
+    async fn put(&self) -> Result<(), VmError> {
+        let Some(record) = self.record.clone() else { return Ok(()) };
+        self.node.journal.put_sandbox(record).await.map_err(|error| {
+            tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "cannot journal a sandbox");
+            VmError::Internal
+        })
+    }
+
+    fn observed(&self) -> Option<ObservedSandbox> {
+        let version = &self.node.config.firecracker.version;
+        self.record.as_ref().map(|record| record.observed(&self.address, version))
+    }
+
+    fn publish(&self) {
+        if let Some(observed) = self.observed() {
+            self.node.observations.publish(self.sandbox, observed);
+        }
+    }
+
+    fn answer(&self, reply: Reply<ObservedSandbox>) {
+        send(reply, self.observed().ok_or(VmError::Internal));
+    }
+
+    fn answer_all(&mut self) {
+        for reply in std::mem::take(&mut self.waiting) {
+            self.answer(reply);
+        }
+    }
+}
+
+fn send<T>(reply: Reply<T>, result: Result<T, VmError>) {
+    // Who asked may have gone; the result stands all the same.
+    drop(reply.send(result));
+}
+
+pub(super) fn hint_of(kind: HintKind) -> Option<Hint> {
+    match kind {
+        HintKind::PowerOff => Some(Hint::PowerOff),
+        HintKind::Reboot => Some(Hint::Reboot),
+        HintKind::Panic => Some(Hint::Panic),
+        HintKind::Unspecified => None,
+    }
+}

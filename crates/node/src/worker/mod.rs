@@ -1,0 +1,24 @@
+//! Workers: one `space-sandboxd` a tenant, which speaks to that tenant's guests so that nobody else has to.
+//!
+//! ```text
+//!             first assignment               Configured
+//!   (none) ───────────────────▶ starting ───────────────▶ serving ──▶ no sandbox for a while ──▶ (none)
+//!                                  ▲                         │
+//!                                  └── pause ◀── died or broke the protocol
+//! ```
+//!
+//! A worker may have been taken over by a guest. What it says is parsed strictly, believed only about
+//! sandboxes that were assigned to it, and never makes anything happen outside its tenant. It gets connected
+//! sockets and a console's reading end, both without a byte having been read.
+
+mod assign;
+mod certificate;
+mod channel;
+mod incarnation;
+mod owner;
+mod registry;
+
+pub(crate) use assign::{Assignment, WorkerEvent};
+pub(crate) use incarnation::WorkerContext;
+pub(crate) use owner::{WorkersError, remove_worker};
+pub(crate) use registry::Workers;

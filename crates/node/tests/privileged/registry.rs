@@ -1,0 +1,101 @@
+//! Control's side of the Registry, as small as it can be: it signs, and keeps what it hears.
+
+use std::sync::{Arc, Mutex};
+
+use space_node_proto::registry::{
+    EnrolReply, EnrolRequest, HeartbeatReply, HeartbeatRequest, RenewReply, RenewRequest, ReportReply,
+    ReportRequest, SignWorkerReply, SignWorkerRequest,
+    registry_server::{Registry, RegistryServer},
+};
+use space_types::NodeId;
+use tokio::net::TcpListener;
+use tonic::{
+    Request, Response, Status, async_trait,
+    transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming},
+};
+
+use crate::authority::Authority;
+
+pub(crate) const TOKEN: &str = "a-join-token";
+pub(crate) const NODE_DNS: &str = "node.test.space.internal";
+
+#[derive(Clone)]
+pub(crate) struct TestRegistry {
+    authority: Arc<Authority>,
+    node: NodeId,
+    heartbeats: Arc<Mutex<u64>>,
+}
+
+impl TestRegistry {
+    /// Serves on a loopback port, which it answers, until the runtime ends.
+    pub(crate) async fn serve(authority: Arc<Authority>) -> (Self, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = authority.issue("spiffe://space/control", "control.space.internal");
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(own.certificate, own.key))
+            .client_ca_root(Certificate::from_pem(&authority.pem))
+            .client_auth_optional(true);
+        let registry = Self { authority, node: NodeId::new(), heartbeats: Arc::default() };
+        let server = Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_service(RegistryServer::new(registry.clone()))
+            .serve_with_incoming(TcpIncoming::from(listener));
+        tokio::spawn(async move { server.await.unwrap() });
+        (registry, port)
+    }
+
+    pub(crate) fn heartbeats(&self) -> u64 {
+        *self.heartbeats.lock().unwrap()
+    }
+
+    fn node_uri(&self) -> String {
+        format!("spiffe://space/node/{}", self.node)
+    }
+}
+
+#[async_trait]
+impl Registry for TestRegistry {
+    async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<EnrolReply>, Status> {
+        let request = request.into_inner();
+        if request.join_token != TOKEN {
+            return Err(Status::unauthenticated("no such token"));
+        }
+        Ok(Response::new(EnrolReply {
+            node_id: self.node.to_string(),
+            certificate_pem: self.authority.sign(&request.csr_der, &self.node_uri(), NODE_DNS),
+            authority_pem: self.authority.pem.clone(),
+        }))
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewReply>, Status> {
+        let csr = request.into_inner().csr_der;
+        let certificate_pem = self.authority.sign(&csr, &self.node_uri(), NODE_DNS);
+        Ok(Response::new(RenewReply { certificate_pem }))
+    }
+
+    async fn sign_worker(
+        &self,
+        request: Request<SignWorkerRequest>,
+    ) -> Result<Response<SignWorkerReply>, Status> {
+        let request = request.into_inner();
+        let uri = format!("{}/tenant/{}", self.node_uri(), request.tenant_id);
+        Ok(Response::new(SignWorkerReply {
+            certificate_pem: self.authority.sign(&request.csr_der, &uri, "worker.test.space.internal"),
+            authority_pem: self.authority.pem.clone(),
+        }))
+    }
+
+    async fn heartbeat(
+        &self,
+        _request: Request<HeartbeatRequest>,
+    ) -> Result<Response<HeartbeatReply>, Status> {
+        *self.heartbeats.lock().unwrap() += 1;
+        Ok(Response::new(HeartbeatReply { fence: 1, lease_ms: 15_000 }))
+    }
+
+    async fn report(&self, _request: Request<ReportRequest>) -> Result<Response<ReportReply>, Status> {
+        Ok(Response::new(ReportReply {}))
+    }
+}

@@ -1,0 +1,69 @@
+//! The numbers that bound what one peer can make this process hold or wait for. A tenant's guests are hostile,
+//! so each of them has a limit of its own and none can use up another's share.
+//!
+//! Worst case for one sandbox: [`READERS`] times [`READER_WINDOW`] of undelivered output and [`READER_EVENTS`] of
+//! about 150 bytes, [`OUTGOING`] of unsent frames, two frames in flight, [`CONSOLE`] of console text, and
+//! [`REQUESTS`] and [`CALLS`] requests of at most one frame each; the gRPC library adds up to 400 KB for each
+//! reader. Under 70 MiB, which a guest fills only while as many clients read as slowly as they can.
+
+use std::time::Duration;
+
+/// One message between noded and this worker, as `proto/worker.proto` has it.
+pub const DATAGRAM: usize = 64 * 1024;
+/// Descriptors attached to one message.
+pub const DATAGRAM_DESCRIPTORS: usize = 2;
+/// Messages to noded that wait for the socket.
+pub const NODE_QUEUE: usize = 256;
+/// noded only connects a socket; a node that needs longer is in trouble.
+pub const NODE_ANSWER: Duration = Duration::from_secs(10);
+
+/// Sandboxes that one worker serves.
+pub const SANDBOXES: usize = 1024;
+/// The text kept of a console, for debugging alone.
+pub const CONSOLE: usize = 64 * 1024;
+
+/// Requests to one guest that wait for its owner task.
+pub const REQUESTS: usize = 32;
+/// Requests that wait for one guest's answer, and subscriptions. The rest of what the protocol allows is kept
+/// for readers that come back after they were too slow.
+pub const CALLS: usize = space_guest_proto::limits::CALLS_PER_CONNECTION - READERS;
+/// Readers of output in one sandbox.
+pub const READERS: usize = 32;
+/// Bytes of output that one reader may leave unconsumed; its guest holds back then.
+pub const READER_WINDOW: u64 = 256 * 1024;
+/// Events that one reader may leave unconsumed, since events without bytes cost no credit.
+pub const READER_EVENTS: usize = 4096;
+/// Frames on a subscription that this side has left already: all the credit there was in single bytes, twice.
+pub const LATE_FRAMES: u64 = 2 * READER_WINDOW;
+/// Notices from one guest; an honest one announces one end.
+pub const NOTICES: u32 = 16;
+/// Bytes of frames on one connection that nobody here knows.
+pub const IGNORED: usize = 1024 * 1024;
+/// Unsent bytes to one guest above which no further request is taken up.
+pub const OUTGOING: usize = 256 * 1024;
+/// What Firecracker gets to say `OK`. Its own limit for a guest's answer is two seconds.
+pub const HANDSHAKE: Duration = Duration::from_secs(3);
+/// What an agent that took the connection gets to answer the hello before it is tried again.
+pub const HELLO: Duration = Duration::from_secs(10);
+/// Rests between attempts to connect. Nothing tells when a port of the guest opens: Firecracker only closes the
+/// socket while it is shut.
+pub const RETRY: std::ops::Range<Duration> = Duration::from_millis(2)..Duration::from_millis(50);
+/// A connection that lasted this long was a good one; the next rest is the shortest again.
+pub const STABLE: Duration = Duration::from_secs(5);
+/// Guest-made text in an error.
+pub const TEXT: usize = 256;
+/// An agent's version.
+pub const VERSION: usize = 64;
+
+/// A client that has not finished its TLS handshake by then is dropped.
+pub const TLS_HANDSHAKE: Duration = Duration::from_secs(5);
+/// TLS handshakes under way at once.
+pub const TLS_HANDSHAKES: usize = 32;
+/// The largest request from a client: a command's specification or 32 KiB of stdin, and some room.
+pub const RPC_REQUEST: usize = 256 * 1024;
+/// Calls and streams at once on one client connection.
+pub const RPC_STREAMS: u32 = 1024;
+/// A client connection that answers no ping for this long is closed.
+pub const RPC_KEEPALIVE: Duration = Duration::from_secs(20);
+/// What streams get to end by themselves when the worker is told to leave.
+pub const DRAIN: Duration = Duration::from_secs(2);

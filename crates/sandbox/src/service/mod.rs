@@ -1,0 +1,200 @@
+//! The gRPC service `Commands`: finds the sandbox, checks the request, asks the guest.
+//!
+//! Callers are known by their certificates before a request is read (see `tls`), and decide themselves which tenant
+//! may do what: a worker serves one tenant and can't tell its users apart.
+
+mod convert;
+mod status;
+
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
+
+use futures::{TryStreamExt, stream::MapErr};
+use space_guest_proto::{
+    Reply, limits as guest_limits,
+    message::{
+        AttachCommandRequest as GuestAttach, Command as GuestCommand, CreateCommandRequest as GuestCreate,
+        GetCommandRequest as GuestGet, ListCommandsRequest as GuestList, SignalCommandRequest as GuestSignal,
+        WriteStdinRequest as GuestWrite,
+    },
+    validate,
+};
+use space_node_proto::commands::{
+    AttachCommandRequest, Command, CreateCommandRequest, GetCommandRequest, ListCommandsReply,
+    ListCommandsRequest, SignalCommandReply, SignalCommandRequest, WriteStdinReply, WriteStdinRequest,
+    commands_server::{Commands, CommandsServer},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, transport::Server};
+use tracing::error;
+
+use crate::{
+    guest::{CallError, CommandStream, Fate, GuestClient, check::Broken},
+    limits,
+    listener::Connection,
+    metrics::Metrics,
+    sandboxes::Sandboxes,
+};
+
+/// What a list may hold beside the specifications.
+const LIST_BYTES: usize = guest_limits::SPECS_BYTES + guest_limits::COMMANDS * 4096;
+const PING: Duration = limits::RPC_KEEPALIVE;
+
+pub(crate) struct CommandService {
+    sandboxes: Arc<Sandboxes>,
+    metrics: Arc<Metrics>,
+}
+
+/// Serves `connections` until `stop`.
+pub(crate) async fn serve(
+    sandboxes: Arc<Sandboxes>,
+    metrics: Arc<Metrics>,
+    connections: ReceiverStream<io::Result<Connection>>,
+    stop: CancellationToken,
+) {
+    let service = CommandsServer::new(CommandService { sandboxes, metrics })
+        .max_decoding_message_size(limits::RPC_REQUEST);
+    let served = Server::builder()
+        .max_concurrent_streams(limits::RPC_STREAMS)
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING))
+        .add_service(service)
+        .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        error!(%error, "the server ended");
+    }
+}
+
+impl CommandService {
+    fn guest(&self, sandbox_id: &str, generation: u64) -> Result<GuestClient, Status> {
+        Ok(self.sandboxes.find(sandbox_id, generation)?)
+    }
+}
+
+#[tonic::async_trait]
+impl Commands for CommandService {
+    type AttachCommandStream = MapErr<CommandStream, fn(CallError) -> Status>;
+
+    async fn create_command(
+        &self,
+        request: Request<CreateCommandRequest>,
+    ) -> Result<Response<Command>, Status> {
+        let CreateCommandRequest { sandbox_id, generation, command_id, spec } = request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
+        let spec = convert::checked_spec(spec)?;
+        let asked = GuestCreate { command_id, spec: Some(spec.clone()) };
+        let Reply::CreateCommand(reply) = guest.call(asked).await? else { return Err(unexpected()) };
+        Ok(Response::new(command(reply.command, Some(spec))?))
+    }
+
+    async fn attach_command(
+        &self,
+        request: Request<AttachCommandRequest>,
+    ) -> Result<Response<Self::AttachCommandStream>, Status> {
+        let AttachCommandRequest { sandbox_id, generation, command_id, after_sequence, create } =
+            request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
+        let create = create.map(|spec| convert::checked_spec(Some(spec))).transpose()?;
+        // The guest's owner fills in the credit.
+        let stream = guest.attach(GuestAttach { command_id, after_sequence, credit: 0, create }).await?;
+        Ok(Response::new(stream.map_err(Status::from as fn(CallError) -> Status)))
+    }
+
+    async fn write_stdin(
+        &self,
+        request: Request<WriteStdinRequest>,
+    ) -> Result<Response<WriteStdinReply>, Status> {
+        let WriteStdinRequest { sandbox_id, generation, command_id, offset, data, eof } =
+            request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        let asked = GuestWrite { command_id, offset, data: data.into(), eof };
+        validate::write_stdin(&asked).map_err(|error| status::invalid(&error))?;
+        self.metrics.stdin_bytes.add(asked.data.len() as u64);
+        let Reply::WriteStdin(reply) = guest.call(asked).await? else { return Err(unexpected()) };
+        Ok(Response::new(WriteStdinReply { next_offset: reply.next_offset }))
+    }
+
+    async fn signal_command(
+        &self,
+        request: Request<SignalCommandRequest>,
+    ) -> Result<Response<SignalCommandReply>, Status> {
+        let SignalCommandRequest { sandbox_id, generation, command_id, signal } = request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
+        validate::signal(signal).map_err(|error| status::invalid(&error))?;
+        let Reply::SignalCommand(_) = guest.call(GuestSignal { command_id, signal }).await? else {
+            return Err(unexpected());
+        };
+        Ok(Response::new(SignalCommandReply {}))
+    }
+
+    async fn get_command(&self, request: Request<GetCommandRequest>) -> Result<Response<Command>, Status> {
+        let GetCommandRequest { sandbox_id, generation, command_id } = request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
+        let Reply::GetCommand(reply) = guest.call(GuestGet { command_id }).await? else {
+            return Err(unexpected());
+        };
+        Ok(Response::new(command(reply.command, None)?))
+    }
+
+    async fn list_commands(
+        &self,
+        request: Request<ListCommandsRequest>,
+    ) -> Result<Response<ListCommandsReply>, Status> {
+        let ListCommandsRequest { sandbox_id, generation } = request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        if let Some(commands) = list(&guest).await? {
+            return Ok(Response::new(ListCommandsReply { commands }));
+        }
+        guest.accuse(Broken::List).await;
+        Err(CallError::Ended(Fate::Protocol).into())
+    }
+}
+
+/// All pages. `None`: they have no end, repeat themselves or hold more than a guest remembers.
+async fn list(guest: &GuestClient) -> Result<Option<Vec<Command>>, Status> {
+    let mut commands: Vec<Command> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    loop {
+        let after_command_id = commands.last().map_or_else(String::new, |last| last.command_id.clone());
+        let Reply::ListCommands(page) = guest.call(GuestList { after_command_id }).await? else {
+            return Ok(None);
+        };
+        bytes += page.encoded_commands.iter().map(bytes::Bytes::len).sum::<usize>();
+        let Ok(found) = page.commands() else { return Ok(None) };
+        let empty = found.is_empty();
+        for command in found {
+            if !seen.insert(command.command_id.clone()) {
+                return Ok(None);
+            }
+            commands.push(convert::command(command));
+        }
+        if commands.len() > guest_limits::COMMANDS || bytes > LIST_BYTES || (empty && page.more) {
+            return Ok(None);
+        }
+        if !page.more {
+            return Ok(Some(commands));
+        }
+    }
+}
+
+/// The guest leaves out the specification that it was just given.
+fn command(
+    command: Option<GuestCommand>,
+    spec: Option<space_guest_proto::message::CommandSpec>,
+) -> Result<Command, Status> {
+    let mut command = command.ok_or_else(|| Status::internal("the guest's reply was not checked"))?;
+    command.spec = command.spec.or(spec);
+    Ok(convert::command(command))
+}
+
+/// The rules of the protocol pair replies with requests, so this is a bug here.
+fn unexpected() -> Status {
+    error!("a reply of another kind than its request");
+    Status::internal("a reply of another kind than its request")
+}

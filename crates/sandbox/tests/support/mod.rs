@@ -1,0 +1,222 @@
+//! A stand-in for noded and control: runs a worker in this process, gives it guests by Unix socket, and calls it
+//! as control does.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+mod firecracker;
+
+use std::{
+    collections::HashMap,
+    io::IoSlice,
+    mem::MaybeUninit,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use prost::Message;
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, SanType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use space_node_proto::{
+    commands::commands_client::CommandsClient,
+    worker::{
+        Assign, Configure, Connection, FromWorker, Release, Shutdown, ToWorker, from_worker, to_worker,
+    },
+};
+use space_sandbox::{SandboxdConfig, sys, worker};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+pub(crate) use firecracker::Guest;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const CONTROL: &str = "spiffe://space/control";
+
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("nothing happened in time")
+}
+
+/// An authority that signs workers and their callers.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate and its key for one URI name; the worker's has a DNS name for the test's client too.
+    pub(crate) fn sign(&self, uris: &[&str], dns: Option<&str>) -> (String, String) {
+        let mut params =
+            CertificateParams::new(dns.map(str::to_owned).into_iter().collect::<Vec<_>>()).unwrap();
+        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// How guests are reached: the Unix socket that a sandbox's agent listens on, `CONNECT` handshake included or not.
+pub(crate) type Dial = Arc<dyn Fn(&str) -> Option<OwnedFd> + Send + Sync>;
+
+pub(crate) struct TestNode {
+    socket: Arc<AsyncFd<OwnedFd>>,
+    pub(crate) authority: Authority,
+    pub(crate) address: SocketAddr,
+    pub(crate) told: mpsc::UnboundedReceiver<from_worker::Kind>,
+    pub(crate) worker: JoinHandle<Result<(), worker::WorkerError>>,
+}
+
+impl TestNode {
+    pub(crate) async fn start(dial: Dial) -> Self {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let config = SandboxdConfig {
+            boot_deadline: PATIENCE,
+            request_deadline: PATIENCE,
+            summary_interval: Duration::from_mins(1),
+            log: String::new(),
+        };
+        let worker = tokio::spawn(worker::run(theirs, config));
+        let socket = Arc::new(sys::watched(ours, Interest::READABLE).unwrap());
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(play_node(Arc::clone(&socket), dial, tell));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut node = Self { socket, authority: Authority::new(), address, told, worker };
+        node.configure(Some(&listener.into()));
+        assert!(matches!(node.told().await, from_worker::Kind::Configured(_)));
+        node
+    }
+
+    pub(crate) fn configure(&self, listener: Option<&OwnedFd>) {
+        let (certificate_pem, private_key_pem) =
+            self.authority.sign(&["spiffe://space/node/n/tenant/t"], Some("worker"));
+        let configure = Configure {
+            tenant_id: "tnt_test".to_owned(),
+            certificate_pem,
+            private_key_pem,
+            authority_pem: self.authority.pem(),
+        };
+        send(&self.socket, to_worker::Kind::Configure(configure), listener);
+    }
+
+    pub(crate) fn assign(&self, sandbox_id: &str, generation: u64, console: Option<&OwnedFd>) {
+        let assign = Assign {
+            sandbox_id: sandbox_id.to_owned(),
+            generation,
+            hostname: "box".to_owned(),
+            env: HashMap::from([("GREETING".to_owned(), "hello".to_owned())]),
+            fresh: true,
+        };
+        send(&self.socket, to_worker::Kind::Assign(assign), console);
+    }
+
+    pub(crate) fn release(&self, sandbox_id: &str) {
+        send(&self.socket, to_worker::Kind::Release(Release { sandbox_id: sandbox_id.to_owned() }), None);
+    }
+
+    pub(crate) fn shut_down(&self) {
+        send(&self.socket, to_worker::Kind::Shutdown(Shutdown {}), None);
+    }
+
+    pub(crate) async fn told(&mut self) -> from_worker::Kind {
+        soon(self.told.recv()).await.expect("the worker left")
+    }
+
+    /// A client with a certificate for `uris`, connected.
+    pub(crate) async fn connect(
+        &self,
+        uris: &[&str],
+    ) -> Result<CommandsClient<Channel>, tonic::transport::Error> {
+        let (certificate, key) = self.authority.sign(uris, None);
+        self.connect_with(Some(Identity::from_pem(certificate, key))).await
+    }
+
+    pub(crate) async fn connect_with(
+        &self,
+        identity: Option<Identity>,
+    ) -> Result<CommandsClient<Channel>, tonic::transport::Error> {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(self.authority.pem()))
+            .domain_name("worker");
+        let tls = match identity {
+            Some(identity) => tls.identity(identity),
+            None => tls,
+        };
+        let endpoint = Endpoint::from_shared(format!("https://{}", self.address))?.tls_config(tls)?;
+        Ok(CommandsClient::new(endpoint.tcp_nodelay(true).connect().await?))
+    }
+}
+
+fn send(socket: &AsyncFd<OwnedFd>, kind: to_worker::Kind, descriptor: Option<&OwnedFd>) {
+    let bytes = ToWorker { kind: Some(kind) }.encode_to_vec();
+    let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    }
+    rustix::net::sendmsg(socket.get_ref(), &[IoSlice::new(&bytes)], &mut control, SendFlags::empty())
+        .unwrap();
+}
+
+async fn play_node(
+    socket: Arc<AsyncFd<OwnedFd>>,
+    dial: Dial,
+    tell: mpsc::UnboundedSender<from_worker::Kind>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let mut ready = socket.readable().await.unwrap();
+        let received = ready
+            .try_io(|socket| Ok(rustix::net::recv(socket.get_ref(), &mut buffer[..], RecvFlags::empty())?.0));
+        let Ok(received) = received else { continue };
+        let Ok(length @ 1..) = received else { return };
+        match FromWorker::decode(&buffer[..length]).unwrap().kind.unwrap() {
+            from_worker::Kind::Connect(connect) => {
+                let descriptor = dial(&connect.sandbox_id);
+                let error = if descriptor.is_some() { "" } else { "no socket" }.to_owned();
+                let answer = Connection { request_id: connect.request_id, error };
+                send(&socket, to_worker::Kind::Connection(answer), descriptor.as_ref());
+            }
+            kind @ (from_worker::Kind::Configured(_)
+            | from_worker::Kind::Ready(_)
+            | from_worker::Kind::Unready(_)
+            | from_worker::Kind::Hint(_)) => drop(tell.send(kind)),
+        }
+    }
+}
+
+/// Guests that were registered with a Unix socket's path, as Firecracker's would be.
+#[derive(Clone, Default)]
+pub(crate) struct Sockets(Arc<Mutex<HashMap<String, PathBuf>>>);
+
+impl Sockets {
+    pub(crate) fn insert(&self, sandbox_id: &str, path: PathBuf) {
+        self.0.lock().unwrap().insert(sandbox_id.to_owned(), path);
+    }
+
+    pub(crate) fn dial(&self) -> Dial {
+        let sockets = self.clone();
+        Arc::new(move |id: &str| {
+            let path = sockets.0.lock().unwrap().get(id).cloned()?;
+            Some(std::os::unix::net::UnixStream::connect(path).ok()?.into())
+        })
+    }
+}

@@ -1,0 +1,350 @@
+//! The whole worker, over its real channels: noded's socket, gRPC with certificates, and the real agent.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
+
+mod support;
+
+use std::{collections::HashMap, io::Write as _};
+
+use space_node_proto::{
+    commands::{
+        AttachCommandRequest, CommandEvent, CommandSpec, CommandState, CreateCommandRequest,
+        GetCommandRequest, ListCommandsRequest, SignalCommandRequest, WriteStdinRequest, command_event::Kind,
+        commands_client::CommandsClient, output,
+    },
+    worker::{HintKind, from_worker},
+};
+use support::{CONTROL, Guest, Sockets, TestNode, soon};
+use tonic::{Code, Streaming, transport::Channel};
+
+const SANDBOX: &str = "sbx_one";
+
+struct Stage {
+    node: TestNode,
+    guest: Guest,
+    client: CommandsClient<Channel>,
+}
+
+impl Stage {
+    /// A worker with one sandbox whose agent is ready.
+    async fn set() -> Self {
+        let sockets = Sockets::default();
+        let guest = Guest::start();
+        sockets.insert(SANDBOX, guest.socket.clone());
+        let mut node = TestNode::start(sockets.dial()).await;
+        node.assign(SANDBOX, 1, None);
+        let from_worker::Kind::Ready(ready) = node.told().await else { panic!("not ready") };
+        assert_eq!((ready.sandbox_id.as_str(), ready.generation), (SANDBOX, 1));
+        let client = node.connect(&[CONTROL]).await.unwrap();
+        Self { node, guest, client }
+    }
+
+    async fn run(&mut self, id: &str, script: &str) -> Heard {
+        let stream = self.attach(id, script, false).await;
+        soon(hear(stream)).await.unwrap()
+    }
+
+    async fn attach(&mut self, id: &str, script: &str, stdin: bool) -> Streaming<CommandEvent> {
+        let request = AttachCommandRequest { create: Some(shell(script, stdin)), ..attach(id) };
+        soon(self.client.attach_command(request)).await.unwrap().into_inner()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    code: Option<i32>,
+    signal: Option<i32>,
+    gaps: usize,
+}
+
+async fn hear(mut stream: Streaming<CommandEvent>) -> Result<Heard, tonic::Status> {
+    let mut heard = Heard::default();
+    let mut last = None;
+    while let Some(event) = stream.message().await? {
+        let gap = matches!(event.kind, Some(Kind::Gap(_)));
+        assert!(
+            gap || last.is_none_or(|last| event.sequence == last + 1),
+            "{} behind {last:?}",
+            event.sequence
+        );
+        match event.kind.unwrap() {
+            Kind::Started(_) => assert_eq!(event.sequence, 1),
+            Kind::Output(piece) => {
+                let bytes = match piece.stream() {
+                    output::Stream::Stdout => &mut heard.stdout,
+                    output::Stream::Stderr => &mut heard.stderr,
+                    output::Stream::Unspecified => panic!("no stream"),
+                };
+                assert!(heard.gaps > 0 || piece.offset == bytes.len() as u64);
+                bytes.extend(piece.data);
+            }
+            Kind::Gap(_) => heard.gaps += 1,
+            Kind::Exit(exit) => {
+                heard.code = Some(exit.code);
+                heard.signal = Some(exit.signal);
+            }
+        }
+        last = Some(event.sequence);
+    }
+    Ok(heard)
+}
+
+fn shell(script: &str, stdin: bool) -> CommandSpec {
+    CommandSpec {
+        argv: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        env: HashMap::from([("NAME".to_owned(), "space".to_owned())]),
+        cwd: "/".to_owned(),
+        user: "root".to_owned(),
+        stdin,
+        ..CommandSpec::default()
+    }
+}
+
+fn attach(id: &str) -> AttachCommandRequest {
+    AttachCommandRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: id.to_owned(),
+        ..AttachCommandRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn a_command_runs_and_its_output_and_exit_code_arrive() {
+    let mut stage = Stage::set().await;
+    let heard = stage.run("cmd_1", "echo $GREETING $NAME; echo oops >&2; exit 7").await;
+    assert_eq!(heard.stdout, b"hello space\n");
+    assert_eq!(heard.stderr, b"oops\n");
+    assert_eq!((heard.code, heard.signal), (Some(7), Some(0)));
+}
+
+#[tokio::test]
+async fn a_command_can_be_made_first_and_read_by_several_and_again() {
+    let mut stage = Stage::set().await;
+    let create = CreateCommandRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "cmd_1".to_owned(),
+        spec: Some(shell("echo once", false)),
+    };
+    let made = soon(stage.client.create_command(create.clone())).await.unwrap().into_inner();
+    assert_eq!(made.state(), CommandState::Created);
+    assert_eq!(made.spec, create.spec);
+    soon(stage.client.create_command(create.clone())).await.unwrap();
+    let other = CreateCommandRequest { spec: Some(shell("echo twice", false)), ..create };
+    let error = soon(stage.client.create_command(other)).await.unwrap_err();
+    assert_eq!(error.code(), Code::AlreadyExists);
+
+    let first = soon(stage.client.attach_command(attach("cmd_1"))).await.unwrap().into_inner();
+    let second = soon(stage.client.attach_command(attach("cmd_1"))).await.unwrap().into_inner();
+    let (first, second) = soon(async { tokio::join!(hear(first), hear(second)) }).await;
+    assert_eq!((first.unwrap().stdout, second.unwrap().stdout), (b"once\n".to_vec(), b"once\n".to_vec()));
+    let later = AttachCommandRequest { after_sequence: 2, ..attach("cmd_1") };
+    let later = soon(stage.client.attach_command(later)).await.unwrap().into_inner();
+    let later = soon(hear(later)).await.unwrap();
+    assert_eq!((later.stdout, later.code), (Vec::new(), Some(0)));
+}
+
+#[tokio::test]
+async fn stdin_is_taken_by_offset_and_a_signal_ends_a_command() {
+    let mut stage = Stage::set().await;
+    let stream = stage.attach("cmd_1", "cat", true).await;
+    let write = |offset, data: &[u8], eof| WriteStdinRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "cmd_1".to_owned(),
+        offset,
+        data: data.to_vec(),
+        eof,
+    };
+    let next =
+        soon(stage.client.write_stdin(write(0, b"one ", false))).await.unwrap().into_inner().next_offset;
+    assert_eq!(next, 4);
+    soon(stage.client.write_stdin(write(2, b"e two", true))).await.unwrap();
+    assert_eq!(soon(hear(stream)).await.unwrap().stdout, b"one two");
+    let error = soon(stage.client.write_stdin(write(7, b"more", false))).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.metadata().contains_key("space-refusal"), "{error:?}");
+
+    let stream = stage.attach("cmd_2", "sleep 1000", false).await;
+    let signal = SignalCommandRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "cmd_2".to_owned(),
+        signal: 15,
+    };
+    soon(stage.client.signal_command(signal)).await.unwrap();
+    assert_eq!(soon(hear(stream)).await.unwrap().signal, Some(15));
+}
+
+#[tokio::test]
+async fn commands_are_listed_over_all_pages_and_told_by_id() {
+    let mut stage = Stage::set().await;
+    for index in 0..70 {
+        let create = CreateCommandRequest {
+            sandbox_id: SANDBOX.to_owned(),
+            generation: 1,
+            command_id: format!("cmd_{index}"),
+            spec: Some(shell(&format!("exit {index}"), false)),
+        };
+        soon(stage.client.create_command(create)).await.unwrap();
+    }
+    let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
+    let listed = soon(stage.client.list_commands(list)).await.unwrap().into_inner().commands;
+    let ids: Vec<_> = listed.iter().map(|command| command.command_id.clone()).collect();
+    assert_eq!(ids, (0..70).map(|index| format!("cmd_{index}")).collect::<Vec<_>>());
+    stage.run("cmd_9", "exit 9").await;
+    let get =
+        GetCommandRequest { sandbox_id: SANDBOX.to_owned(), generation: 1, command_id: "cmd_9".to_owned() };
+    let got = soon(stage.client.get_command(get)).await.unwrap().into_inner();
+    assert_eq!((got.state(), got.exit.unwrap().code), (CommandState::Exited, 9));
+}
+
+#[tokio::test]
+async fn wrong_names_and_fields_get_their_codes() {
+    let mut stage = Stage::set().await;
+    let get = |sandbox: &str, generation, command: &str| GetCommandRequest {
+        sandbox_id: sandbox.to_owned(),
+        generation,
+        command_id: command.to_owned(),
+    };
+    let cases = [
+        (get("sbx_two", 1, "cmd_1"), Code::NotFound),
+        (get(SANDBOX, 2, "cmd_1"), Code::FailedPrecondition),
+        (get(SANDBOX, 1, "cmd_1"), Code::NotFound),
+        (get(SANDBOX, 1, "a/b"), Code::InvalidArgument),
+    ];
+    for (request, code) in cases {
+        let error = soon(stage.client.get_command(request.clone())).await.unwrap_err();
+        assert_eq!(error.code(), code, "{request:?}");
+    }
+    let nothing = AttachCommandRequest { create: Some(CommandSpec::default()), ..attach("cmd_1") };
+    let error = soon(stage.client.attach_command(nothing)).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("argv"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_stream_survives_broken_connections_to_the_real_agent() {
+    let mut stage = Stage::set().await;
+    let script = "i=0; while [ $i -lt 30 ]; do seq $((i * 1000 + 1)) $((i * 1000 + 1000)); read -r _line; i=$((i + 1)); done";
+    let mut stream = stage.attach("cmd_1", script, true).await;
+    let mut stdout = Vec::new();
+    let mut offset = 0;
+    let mut rounds = 0;
+    let expected: Vec<u8> = (1..=30_000).flat_map(|number| format!("{number}\n").into_bytes()).collect();
+    let mut writes = tokio::task::JoinSet::new();
+    while let Some(event) = soon(stream.message()).await.unwrap() {
+        if let Some(Kind::Output(piece)) = event.kind {
+            assert_eq!(piece.offset, stdout.len() as u64);
+            stdout.extend(piece.data);
+            if stdout.ends_with(format!("{}\n", (rounds + 1) * 1000).as_bytes()) {
+                rounds += 1;
+                // The answer to this write and what follows meet the break somewhere on their way.
+                let mut client = stage.client.clone();
+                writes.spawn(async move {
+                    let write = WriteStdinRequest {
+                        sandbox_id: SANDBOX.to_owned(),
+                        generation: 1,
+                        command_id: "cmd_1".to_owned(),
+                        offset,
+                        data: b"\n".to_vec(),
+                        eof: false,
+                    };
+                    client.write_stdin(write).await.unwrap();
+                });
+                offset += 1;
+                if rounds % 3 == 0 {
+                    stage.guest.break_connections();
+                }
+            }
+        }
+    }
+    soon(writes.join_all()).await;
+    assert!(stdout == expected, "{} of {} bytes", stdout.len(), expected.len());
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_a_gap_and_the_end_while_a_fast_one_gets_everything() {
+    let mut stage = Stage::set().await;
+    let slow = stage.attach("cmd_1", "sleep 0.2; head -c 8000000 /dev/zero; exit 3", false).await;
+    let fast = soon(stage.client.attach_command(attach("cmd_1"))).await.unwrap().into_inner();
+    let fast = soon(hear(fast)).await.unwrap();
+    assert_eq!((fast.code, fast.stderr.len()), (Some(3), 0));
+    let slow = soon(hear(slow)).await.unwrap();
+    assert_eq!(slow.code, Some(3));
+    assert!(slow.gaps > 0 && slow.stdout.len() < 8_000_000, "{} gaps", slow.gaps);
+}
+
+#[tokio::test]
+async fn only_control_and_the_edge_may_call() {
+    let stage = Stage::set().await;
+    for may in [CONTROL, "spiffe://space/edge"] {
+        let mut client = stage.node.connect(&[may]).await.unwrap();
+        let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
+        soon(client.list_commands(list)).await.unwrap();
+    }
+    let strangers: [&[&str]; 5] = [
+        &["spiffe://space/node/n"],
+        &["spiffe://space/node/n/tenant/t"],
+        &["spiffe://space/control/x"],
+        &[CONTROL, "spiffe://space/node/n"],
+        &[],
+    ];
+    for stranger in strangers {
+        assert!(refuses(stage.node.connect(stranger).await).await, "{stranger:?}");
+    }
+    assert!(refuses(stage.node.connect_with(None).await).await, "no certificate");
+    let (certificate, key) = support::Authority::new().sign(&[CONTROL], None);
+    let foreign = tonic::transport::Identity::from_pem(certificate, key);
+    assert!(refuses(stage.node.connect_with(Some(foreign)).await).await, "another authority");
+}
+
+/// With TLS 1.3 a client may learn of a refused certificate only when it asks for something.
+async fn refuses(connected: Result<CommandsClient<Channel>, tonic::transport::Error>) -> bool {
+    let Ok(mut client) = connected else { return true };
+    let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
+    soon(client.list_commands(list)).await.is_err()
+}
+
+#[tokio::test]
+async fn a_released_sandbox_ends_its_streams_and_is_not_found() {
+    let mut stage = Stage::set().await;
+    let mut stream = stage.attach("cmd_1", "echo up; sleep 1000", false).await;
+    soon(stream.message()).await.unwrap();
+    stage.node.release(SANDBOX);
+    let error = soon(hear(stream)).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
+    assert_eq!(soon(stage.client.list_commands(list)).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_panic_on_the_console_reaches_noded() {
+    let mut stage = Stage::set().await;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    stage.node.assign("sbx_two", 5, Some(&reader.into()));
+    writer.write_all(b"Kernel panic - not ").unwrap();
+    writer.write_all(b"syncing: Attempted to kill init!\n").unwrap();
+    let from_worker::Kind::Hint(hint) = stage.node.told().await else { panic!("no hint") };
+    assert_eq!((hint.sandbox_id.as_str(), hint.generation, hint.kind()), ("sbx_two", 5, HintKind::Panic));
+}
+
+#[tokio::test]
+async fn a_worker_leaves_when_noded_says_so_or_is_gone() {
+    let stage = Stage::set().await;
+    stage.node.shut_down();
+    soon(stage.node.worker).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_taken_without_a_restart() {
+    let mut stage = Stage::set().await;
+    stage.node.configure(None);
+    stage.run("cmd_1", "true").await;
+    let mut client = stage.node.connect(&[CONTROL]).await.unwrap();
+    let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
+    soon(client.list_commands(list)).await.unwrap();
+}

@@ -1,0 +1,197 @@
+//! What a simulated node holds.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use space_node_proto::{
+    common::{ObservedSandbox, Phase},
+    node::EnsureSandboxRequest,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, transport::Channel};
+
+use super::{script::Session, start_worker};
+
+/// How `EnsureSandbox` goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behaviour {
+    /// The sandbox runs.
+    Run,
+    /// It fails with this reason.
+    Fail(&'static str),
+    /// The node has no room.
+    Exhausted,
+    /// The call fails.
+    Unavailable,
+    /// It never answers.
+    Hang,
+}
+
+#[derive(Debug, Clone)]
+struct SimSandbox {
+    tenant: String,
+    report: ObservedSandbox,
+}
+
+#[derive(Default)]
+struct Inner {
+    behaviour: Option<Behaviour>,
+    sandboxes: BTreeMap<String, SimSandbox>,
+    workers: HashMap<String, (String, CancellationToken)>,
+    sessions: BTreeMap<(String, String), Arc<Session>>,
+    ensured: usize,
+    removed: usize,
+    commands: usize,
+}
+
+pub(super) struct State {
+    registry: Channel,
+    inner: Mutex<Inner>,
+    /// One worker a tenant, also when two sandboxes come at once.
+    starting: tokio::sync::Mutex<()>,
+}
+
+impl State {
+    pub(super) fn new(registry: Channel) -> Arc<Self> {
+        Arc::new(Self { registry, inner: Mutex::default(), starting: tokio::sync::Mutex::default() })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registry(&self) -> Channel {
+        self.registry.clone()
+    }
+
+    pub(super) fn behave(&self, behaviour: Behaviour) {
+        self.inner().behaviour = Some(behaviour);
+    }
+
+    pub(super) fn reports(&self) -> Vec<ObservedSandbox> {
+        self.inner().sandboxes.values().map(|sandbox| sandbox.report.clone()).collect()
+    }
+
+    pub(super) fn calls(&self) -> (usize, usize) {
+        let inner = self.inner();
+        (inner.ensured, inner.removed)
+    }
+
+    pub(super) fn command_count(&self) -> usize {
+        self.inner().commands
+    }
+
+    /// Counts the call and says how it goes.
+    pub(super) fn begin_ensure(&self) -> Behaviour {
+        let mut inner = self.inner();
+        inner.ensured += 1;
+        inner.behaviour.unwrap_or(Behaviour::Run)
+    }
+
+    pub(super) fn find(&self, sandbox: &str) -> Option<ObservedSandbox> {
+        self.inner().sandboxes.get(sandbox).map(|sandbox| sandbox.report.clone())
+    }
+
+    pub(super) fn insert(
+        &self,
+        request: &EnsureSandboxRequest,
+        phase: Phase,
+        reason: &str,
+        address: &str,
+    ) -> ObservedSandbox {
+        let report = ObservedSandbox {
+            sandbox_id: request.sandbox_id.clone(),
+            generation: request.generation,
+            sequence: 1,
+            phase: phase.into(),
+            reason: reason.to_owned(),
+            message: String::new(),
+            data_address: address.to_owned(),
+            agent_version: "sim".to_owned(),
+            vmm_version: "sim".to_owned(),
+            started_at_ms: 1,
+        };
+        let sandbox = SimSandbox { tenant: request.tenant_id.clone(), report: report.clone() };
+        self.inner().sandboxes.insert(request.sandbox_id.clone(), sandbox);
+        report
+    }
+
+    pub(super) fn remove(&self, sandbox: &str) {
+        let mut inner = self.inner();
+        inner.sandboxes.remove(sandbox);
+        for (_, session) in inner.sessions.iter().filter(|((of, _), _)| of == sandbox) {
+            session.close();
+        }
+        inner.sessions.retain(|(of, _), _| of != sandbox);
+    }
+
+    pub(super) fn count_removal(&self) {
+        self.inner().removed += 1;
+    }
+
+    pub(super) fn change(&self, sandbox: &str, phase: Phase, reason: &str) -> Option<ObservedSandbox> {
+        let mut inner = self.inner();
+        let found = inner.sandboxes.get_mut(sandbox)?;
+        found.report.sequence += 1;
+        found.report.phase = phase.into();
+        reason.clone_into(&mut found.report.reason);
+        Some(found.report.clone())
+    }
+
+    /// The address of a tenant's worker, started if there is none.
+    pub(super) async fn worker(
+        self: &Arc<Self>,
+        tenant: &str,
+        stop: &CancellationToken,
+    ) -> Result<String, Status> {
+        let _one = self.starting.lock().await;
+        if let Some((address, _)) = self.inner().workers.get(tenant) {
+            return Ok(address.clone());
+        }
+        let (address, ends) = start_worker(self, tenant, stop).await?;
+        self.inner().workers.insert(tenant.to_owned(), (address.clone(), ends));
+        Ok(address)
+    }
+
+    pub(super) async fn restart_workers(
+        self: &Arc<Self>,
+        stop: &CancellationToken,
+    ) -> Result<Vec<ObservedSandbox>, Status> {
+        let old = std::mem::take(&mut self.inner().workers);
+        for (_, ends) in old.values() {
+            ends.cancel();
+        }
+        let mut reports = Vec::new();
+        for tenant in old.keys() {
+            let address = self.worker(tenant, stop).await?;
+            for sandbox in self.inner().sandboxes.values_mut().filter(|sandbox| sandbox.tenant == *tenant) {
+                sandbox.report.sequence += 1;
+                sandbox.report.data_address.clone_from(&address);
+                reports.push(sandbox.report.clone());
+            }
+        }
+        Ok(reports)
+    }
+
+    pub(super) fn session(&self, sandbox: &str, command: &str) -> Option<Arc<Session>> {
+        self.inner().sessions.get(&(sandbox.to_owned(), command.to_owned())).cloned()
+    }
+
+    pub(super) fn sessions(&self, sandbox: &str) -> Vec<Arc<Session>> {
+        self.inner()
+            .sessions
+            .iter()
+            .filter(|((of, _), _)| of == sandbox)
+            .map(|(_, session)| Arc::clone(session))
+            .collect()
+    }
+
+    pub(super) fn add_session(&self, sandbox: &str, command: &str, session: Arc<Session>) -> Arc<Session> {
+        let mut inner = self.inner();
+        inner.commands += 1;
+        inner.sessions.insert((sandbox.to_owned(), command.to_owned()), Arc::clone(&session));
+        session
+    }
+}

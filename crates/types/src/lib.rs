@@ -1,0 +1,16 @@
+//! Pure rules: what things are called, how large they may be, and how a sandbox's state follows from what
+//! was wanted and what was seen. Everything here is a total function of its arguments; no clock, no I/O.
+
+mod byte_size;
+mod id;
+mod lifecycle;
+mod machine_class;
+mod reason;
+mod template_ref;
+
+pub use byte_size::ByteSize;
+pub use id::{CommandId, EventId, KeyId, NodeId, OperationId, ParseIdError, ReleaseId, SandboxId, TenantId};
+pub use lifecycle::{Desired, Observed, SandboxState, shown_state};
+pub use machine_class::{MACHINE_CLASSES, MachineClass, MachineClassError};
+pub use reason::Reason;
+pub use template_ref::{Digest, ParseTemplateRefError, TemplateRef};

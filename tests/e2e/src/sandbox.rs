@@ -1,0 +1,178 @@
+//! A sandbox for one test, and what commands in it came to.
+
+use std::{fmt, fs, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use space_api::{
+    client::StreamConfig,
+    commands::{CreateCommand, Exit},
+    sandboxes::{self, CreateSandbox},
+    sse::CommandEvent,
+};
+use space_types::{SandboxId, SandboxState};
+use tokio::{runtime::Handle, task};
+
+use crate::{Server, daemons, server::BOOT_SECONDS, wait};
+
+/// Removed when dropped, so that a failed test leaves nothing to the next.
+#[derive(Debug)]
+pub struct Sandbox {
+    pub server: Server,
+    pub id: SandboxId,
+    removed: bool,
+}
+
+/// All that a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub exit: Exit,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// Bytes that a gap event owned up to, of both streams.
+    pub lost: u64,
+    pub pid: Option<u32>,
+}
+
+impl Sandbox {
+    /// Of the base template, with 1 vCPU and 256 MiB.
+    pub async fn create() -> Result<Self> {
+        Self::create_on(&Server::get().await?).await
+    }
+
+    pub async fn create_on(server: &Server) -> Result<Self> {
+        Self::create_as(server, CreateSandbox { memory_mib: 256, ..CreateSandbox::default() }).await
+    }
+
+    pub async fn create_as(server: &Server, body: CreateSandbox) -> Result<Self> {
+        let accepted = server.client.sandbox_create(&body, BOOT_SECONDS).await?;
+        let sandbox = Self { server: server.clone(), id: accepted.sandbox.id, removed: false };
+        let running = accepted.sandbox.state == SandboxState::Running;
+        ensure!(running, "not running: {:?} {:?}", accepted.sandbox, accepted.operation);
+        Ok(sandbox)
+    }
+
+    /// Takes over the removal of one that was made otherwise.
+    pub fn adopt(server: &Server, id: SandboxId) -> Self {
+        Self { server: server.clone(), id, removed: false }
+    }
+
+    pub async fn run<I: IntoIterator<Item: Into<String>>>(&self, argv: I) -> Result<Outcome> {
+        self.exec(CreateCommand { argv: argv.into_iter().map(Into::into).collect(), ..Default::default() })
+            .await
+    }
+
+    /// A script of the ordinary user.
+    pub async fn sh(&self, script: &str) -> Result<Outcome> {
+        self.exec(shell(script)).await
+    }
+
+    pub async fn root_sh(&self, script: &str) -> Result<Outcome> {
+        self.exec(CreateCommand { user: Some("root".to_owned()), ..shell(script) }).await
+    }
+
+    /// A script that is stopped after so many seconds.
+    pub async fn sh_for(&self, script: &str, seconds: u64) -> Result<Outcome> {
+        self.exec(CreateCommand { timeout_seconds: Some(seconds), ..shell(script) }).await
+    }
+
+    pub async fn exec(&self, command: CreateCommand) -> Result<Outcome> {
+        let config = StreamConfig { patience: Duration::from_secs(120), ..StreamConfig::default() };
+        let mut stream = self.server.client.command_exec(self.id, &command, config)?;
+        let mut outcome =
+            Outcome { exit: Exit::default(), stdout: vec![], stderr: vec![], lost: 0, pid: None };
+        while let Some(event) = stream.next().await? {
+            outcome.take(event)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Waits for a state, by the event log's word.
+    pub async fn reaches(&self, state: SandboxState) -> Result<sandboxes::Sandbox> {
+        wait::until("the state", Duration::from_secs(60), || async {
+            let seen = self.server.client.sandbox_get(self.id).await?;
+            ensure!(seen.state == state, "{} is {} ({:?})", self.id, seen.state, seen.reason);
+            Ok(seen)
+        })
+        .await
+    }
+
+    /// `kill -9` to this sandbox's Firecracker, from the host.
+    pub fn kill_firecracker(&self) -> Result<()> {
+        daemons::signal(self.firecracker_pid()?, "KILL")
+    }
+
+    pub fn firecracker_pid(&self) -> Result<u32> {
+        let mut pids = daemons::processes("firecracker")?.into_iter();
+        let holds_disk = |pid: &u32| {
+            let id = self.id.label();
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|cgroup| cgroup.contains(&id))
+                || fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&id))
+        };
+        pids.find(holds_disk).with_context(|| format!("no Firecracker carries {}", self.id.label()))
+    }
+
+    pub async fn remove(mut self) -> Result<()> {
+        self.removed = true;
+        self.server.client.sandbox_delete(self.id, BOOT_SECONDS).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.removed {
+            return;
+        }
+        let deleted = task::block_in_place(|| {
+            Handle::current().block_on(self.server.client.sandbox_delete(self.id, 60))
+        });
+        if let Err(error) = deleted {
+            eprintln!("{} was not removed: {error}", self.id);
+        }
+    }
+}
+
+fn shell(script: &str) -> CreateCommand {
+    let argv = ["bash", "-c", script].map(str::to_owned).to_vec();
+    CreateCommand { argv, ..CreateCommand::default() }
+}
+
+impl Outcome {
+    fn take(&mut self, event: CommandEvent) -> Result<()> {
+        match event {
+            CommandEvent::Command(_) => {}
+            CommandEvent::Started(started) => self.pid = Some(started.pid),
+            CommandEvent::Stdout(output) => {
+                let at = self.stdout.len() as u64;
+                ensure!(self.lost > 0 || output.offset == at, "stdout at {at} goes on at {}", output.offset);
+                self.stdout.extend_from_slice(output.data.as_ref());
+            }
+            CommandEvent::Stderr(output) => self.stderr.extend_from_slice(output.data.as_ref()),
+            CommandEvent::Gap(gap) => self.lost += gap.stdout_bytes + gap.stderr_bytes,
+            CommandEvent::Exit(exit) => self.exit = exit,
+            CommandEvent::Error(error) => return Err(error.problem.into()),
+        }
+        Ok(())
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Both streams.
+    pub fn text(&self) -> String {
+        self.stdout() + &self.stderr()
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}, {} bytes lost", self.exit, self.lost)?;
+        writeln!(f, "--- stdout\n{}", self.stdout())?;
+        writeln!(f, "--- stderr\n{}", self.stderr())
+    }
+}

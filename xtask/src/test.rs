@@ -1,0 +1,39 @@
+//! `xtask test`: everything that CI runs, in one order: checks, tests without microVMs, tests with them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::e2e::{self, E2eArgs};
+use crate::setup::Purpose;
+use crate::tests_inside::Counts;
+use crate::{check, exec, setup, unit};
+
+/// Runs it all. The last line is `N passed, N failed`; `Ok(false)` means that tests failed.
+pub(crate) fn run(e2e_args: &E2eArgs) -> Result<bool> {
+    setup::require(Purpose::Test)?;
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    let mut timed = |name, started: Instant| times.push((name, started.elapsed()));
+    let mut counts = Counts::default();
+
+    let started = Instant::now();
+    check::run()?;
+    timed("check", started);
+
+    let started = Instant::now();
+    counts += unit::run()?;
+    timed("unit", started);
+
+    let started = Instant::now();
+    let outcome = e2e::run(e2e_args)?;
+    counts += outcome.counts;
+    timed("e2e", started);
+
+    println!();
+    for (name, took) in times {
+        println!("{name:>8}  {}", exec::seconds(took));
+    }
+    println!("host restarts: {}", outcome.restarts);
+    println!("{counts}");
+    Ok(counts.failed == 0)
+}
