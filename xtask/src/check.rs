@@ -63,7 +63,7 @@ fn lints() -> Result<()> {
 
 fn documentation() -> Result<()> {
     exec::passed_through(
-        cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+        cargo(&["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "-D warnings"),
     )
 }

@@ -40,9 +40,7 @@ fn main() -> ExitCode {
     let result = match arguments.command.unwrap_or(Command::Serve) {
         Command::Serve => serve(arguments.config.as_deref()),
         Command::Openapi => print(&openapi_json()),
-        Command::FailPoints => {
-            print(&fail_point::ALL.iter().map(|name| format!("{name}\n")).collect::<String>())
-        }
+        Command::FailPoints => print(&format!("{}\n", fail_point::ALL.join("\n"))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,8 @@
 //! The daemon dies at each of its fail points, is started again, and the same requests come to their end: nothing that
 //! was acknowledged is lost, nothing is done twice, nothing is left.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on ends")]
+
 use std::{
     net::{SocketAddr, TcpListener},
     process::Stdio,

@@ -149,8 +149,8 @@ impl Default for DeadlineConfig {
     fn default() -> Self {
         Self {
             boot_ms: 60_000,
-            firecracker_ms: 15_000,
-            worker_ms: 15_000,
+            firecracker_ms: 30_000,
+            worker_ms: 30_000,
             control_ms: 10_000,
             vsock_ms: 2_000,
             hint_ms: 1_000,

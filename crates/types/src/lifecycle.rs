@@ -155,6 +155,8 @@ pub const fn shown_state(desired: Desired, observed: Observed) -> SandboxState {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use super::*;
 
     fn every_observed() -> Vec<Observed> {
@@ -171,11 +173,8 @@ mod tests {
             for observed in every_observed() {
                 let reason = observed.reason().map_or(String::new(), |reason| format!("{{{reason}}}"));
                 let shown = shown_state(desired, observed);
-                table += &format!(
-                    "{:<8} {:<32} {shown}\n",
-                    desired.code(),
-                    format!("{}{reason}", observed.code())
-                );
+                let seen = format!("{}{reason}", observed.code());
+                writeln!(table, "{:<8} {seen:<32} {shown}", desired.code()).unwrap();
             }
         }
         insta::assert_snapshot!(table);

@@ -41,7 +41,7 @@ impl Daemon {
 
     /// Waits until a process other than `before` runs.
     pub async fn replaced(self, before: u32) -> Result<()> {
-        wait::until("a new process", Duration::from_secs(60), || async move {
+        wait::until("a new process", Duration::from_mins(1), || async move {
             let pid = self.pid()?;
             ensure!(pid != before, "{} still has pid {pid}", self.program());
             Ok(())
@@ -54,7 +54,7 @@ impl Daemon {
         let file = Path::new("/run/space").join(format!("fail-point.{}", self.program()));
         fs::write(&file, point).with_context(|| format!("cannot write {}", file.display()))?;
         self.kill().await?;
-        wait::until("the fail point to be read", Duration::from_secs(60), || async {
+        wait::until("the fail point to be read", Duration::from_mins(1), || async {
             ensure!(!file.exists(), "{} is still there", file.display());
             Ok(())
         })

@@ -24,7 +24,7 @@ impl Leftovers {
 
     /// Waits until there is nothing but `slots` waiting slots, and no sandbox that isn't deleted.
     pub async fn none_but_pool(server: &Server, slots: usize) -> Result<()> {
-        wait::until("nothing left over", Duration::from_secs(120), || async {
+        wait::until("nothing left over", Duration::from_mins(2), || async {
             let living = server.sandboxes().await?;
             ensure!(living.is_empty(), "still there: {living:?}");
             let counted = Self::count()?;

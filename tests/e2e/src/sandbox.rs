@@ -34,13 +34,14 @@ pub struct Outcome {
 }
 
 impl Sandbox {
-    /// Of the base template, with 1 vCPU and 256 MiB.
+    /// Of the base template, with 1 vCPU and 256 MiB, and a disk no larger than the image: growing a filesystem
+    /// takes seconds where the processor is emulated.
     pub async fn create() -> Result<Self> {
-        Self::create_on(&Server::get().await?).await
+        Self::create_on(&Server::get()?).await
     }
 
     pub async fn create_on(server: &Server) -> Result<Self> {
-        Self::create_as(server, CreateSandbox { memory_mib: 256, ..CreateSandbox::default() }).await
+        Self::create_as(server, small()).await
     }
 
     pub async fn create_as(server: &Server, body: CreateSandbox) -> Result<Self> {
@@ -76,7 +77,7 @@ impl Sandbox {
     }
 
     pub async fn exec(&self, command: CreateCommand) -> Result<Outcome> {
-        let config = StreamConfig { patience: Duration::from_secs(120), ..StreamConfig::default() };
+        let config = StreamConfig { patience: Duration::from_mins(2), ..StreamConfig::default() };
         let mut stream = self.server.client.command_exec(self.id, &command, config)?;
         let mut outcome =
             Outcome { exit: Exit::default(), stdout: vec![], stderr: vec![], lost: 0, pid: None };
@@ -88,7 +89,7 @@ impl Sandbox {
 
     /// Waits for a state, by the event log's word.
     pub async fn reaches(&self, state: SandboxState) -> Result<sandboxes::Sandbox> {
-        wait::until("the state", Duration::from_secs(60), || async {
+        wait::until("the state", Duration::from_mins(1), || async {
             let seen = self.server.client.sandbox_get(self.id).await?;
             ensure!(seen.state == state, "{} is {} ({:?})", self.id, seen.state, seen.reason);
             Ok(seen)
@@ -130,6 +131,11 @@ impl Drop for Sandbox {
             eprintln!("{} was not removed: {error}", self.id);
         }
     }
+}
+
+/// What most tests want.
+pub fn small() -> CreateSandbox {
+    CreateSandbox { memory_mib: 256, disk_mib: Some(1024), ..CreateSandbox::default() }
 }
 
 fn shell(script: &str) -> CreateCommand {

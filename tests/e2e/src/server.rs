@@ -13,7 +13,7 @@ use space_api::{
 use space_types::SandboxId;
 
 /// What a sandbox may take to be there. Emulated hosts are slow, and several tests boot at once.
-pub const BOOT_SECONDS: u32 = 180;
+pub const BOOT_SECONDS: u32 = 280;
 
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -24,7 +24,7 @@ pub struct Server {
 
 impl Server {
     /// With the admin key that `space up` wrote.
-    pub async fn get() -> Result<Self> {
+    pub fn get() -> Result<Self> {
         let url = env::var("SPACE_URL").unwrap_or_else(|_| "http://127.0.0.1:8700".to_owned());
         let file = env::var("SPACE_API_KEY_FILE").unwrap_or_else(|_| "/var/lib/space/admin.key".to_owned());
         let key =
@@ -34,8 +34,8 @@ impl Server {
 
     pub fn with_key(url: String, key: String) -> Result<Self> {
         let config = ClientConfig {
-            patience: Duration::from_secs(60),
-            answer_deadline: Duration::from_secs(60),
+            patience: Duration::from_mins(1),
+            answer_deadline: Duration::from_mins(1),
             ..ClientConfig::new(url.clone(), Some(key.clone()))
         };
         Ok(Self { client: Client::new(config)?, url, key })

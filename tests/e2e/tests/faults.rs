@@ -3,8 +3,10 @@
 use std::{env, time::Duration};
 
 use anyhow::{Result, ensure};
-use space_api::{ProblemCode, operations::OperationStatus, sandboxes::CreateSandbox};
-use space_e2e::{Sandbox, Server, daemons::Daemon, leftovers::Leftovers, server::BOOT_SECONDS, wait};
+use space_api::{ProblemCode, operations::OperationStatus};
+use space_e2e::{
+    Sandbox, Server, daemons::Daemon, leftovers::Leftovers, sandbox::small, server::BOOT_SECONDS, wait,
+};
 use space_types::SandboxState;
 
 /// Slots that a node keeps waiting; `space up` configures as many.
@@ -23,7 +25,7 @@ async fn whole_life(server: &Server) -> Result<()> {
 /// At every fail point of the daemon: it dies there in the middle of a sandbox's life, and yet that life comes
 /// to its end as if nothing had been, and nothing is left.
 async fn dies_everywhere(daemon: Daemon) -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let points = daemon.fail_points()?;
     let mut reached = 0;
     for point in &points {
@@ -86,12 +88,12 @@ async fn a_stream_survives_the_death_of_its_worker() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_database_stops_no_sandbox_and_comes_back() -> Result<()> {
     a_stream_survives(Daemon::Postgres).await?;
-    whole_life(&Server::get().await?).await
+    whole_life(&Server::get()?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_node_disk_refuses_and_leaks_nothing() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let filler = "/var/lib/space/node/filler";
     // `fallocate` reserves the extents; what is left is below the node's headroom.
     let free =
@@ -100,7 +102,7 @@ async fn a_full_node_disk_refuses_and_leaks_nothing() -> Result<()> {
     let most = free.saturating_sub(64 << 20).to_string();
     let filled = std::process::Command::new("fallocate").args(["-l", &most, filler]).status()?;
     ensure!(filled.success(), "the disk could not be filled");
-    let body = CreateSandbox { memory_mib: 256, ..CreateSandbox::default() };
+    let body = small();
     let accepted = server.client.sandbox_create(&body, BOOT_SECONDS).await;
     std::fs::remove_file(filler)?;
     let accepted = accepted?;
@@ -109,13 +111,13 @@ async fn a_full_node_disk_refuses_and_leaks_nothing() -> Result<()> {
     let seen = sandbox.reaches(SandboxState::Failed).await?;
     assert_eq!(seen.reason.map(|reason| reason.code()), Some("no_disk_space"));
     sandbox.remove().await?;
-    wait::until("room again", Duration::from_secs(60), || whole_life(&server)).await?;
+    wait::until("room again", Duration::from_mins(1), || whole_life(&server)).await?;
     Leftovers::none_but_pool(&server, pool()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_key_opens_nothing_at_once() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let stranger = server.as_another_tenant("revoked").await?;
     stranger.sandboxes().await?;
     let keys = server.client.key_list(&Default::default()).await?;
@@ -128,5 +130,5 @@ async fn a_revoked_key_opens_nothing_at_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn zz_nothing_is_left_at_the_end() -> Result<()> {
-    Leftovers::none_but_pool(&Server::get().await?, pool()).await
+    Leftovers::none_but_pool(&Server::get()?, pool()).await
 }

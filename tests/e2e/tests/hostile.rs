@@ -123,11 +123,11 @@ async fn a_killed_firecracker_fails_its_sandbox_alone() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_that_does_not_fit_the_node_is_refused_and_changes_nothing() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let before = server.sandboxes().await?.len();
     let problem =
         server.create_fails(CreateSandbox { vcpus: 8, memory_mib: 8192, ..CreateSandbox::default() }).await?;
-    assert_eq!(problem.code.as_str(), "no_capacity", "{problem:?}");
+    assert_eq!(problem.code.code(), "no_capacity", "{problem:?}");
     assert!(server.sandboxes().await?.len() <= before);
     Ok(())
 }

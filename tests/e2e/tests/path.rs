@@ -11,7 +11,7 @@ use space_api::{
     sandboxes::{CreateSandbox, ListSandboxes},
     sse::CommandEvent,
 };
-use space_e2e::{Sandbox, Server, server::BOOT_SECONDS};
+use space_e2e::{Sandbox, Server, sandbox::small, server::BOOT_SECONDS};
 use space_types::SandboxState;
 
 fn argv<const N: usize>(argv: [&str; N]) -> CreateCommand {
@@ -28,9 +28,9 @@ async fn python_runs_and_its_output_comes_back() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_names_the_digest_it_runs_and_keeps_its_labels() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let labels = BTreeMap::from([("purpose".to_owned(), "digest".to_owned())]);
-    let body = CreateSandbox { labels: labels.clone(), memory_mib: 256, ..CreateSandbox::default() };
+    let body = CreateSandbox { labels: labels.clone(), ..small() };
     let sandbox = Sandbox::create_as(&server, body).await?;
     let template = server.client.template_get("base").await?;
     let query = ListSandboxes { label: labels.clone().into_iter().collect(), ..ListSandboxes::default() };
@@ -52,13 +52,9 @@ async fn the_two_streams_stay_apart_and_the_exit_code_passes_through() -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environment_user_and_directory_are_as_asked() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let env = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let body = CreateSandbox {
-        memory_mib: 256,
-        env: [env("FROM", "sandbox"), env("BOTH", "sandbox")].into(),
-        ..CreateSandbox::default()
-    };
+    let body = CreateSandbox { env: [env("FROM", "sandbox"), env("BOTH", "sandbox")].into(), ..small() };
     let sandbox = Sandbox::create_as(&server, body).await?;
     let command = CreateCommand {
         env: [env("BOTH", "command")].into(),
@@ -107,7 +103,7 @@ async fn a_signal_ends_a_command_and_is_named() -> Result<()> {
     let created = client.command_create(sandbox.id, &argv(["sleep", "600"])).await?;
     let mut stream = client.command_attach(&created.attach, None, StreamConfig::default());
     stream.next().await?;
-    client.command_signal(sandbox.id, created.command.id, Signal::try_from(15)?).await?;
+    client.command_signal(sandbox.id, created.command.id, "TERM".parse::<Signal>()?).await?;
     let ended = stream.next().await?;
     let Some(CommandEvent::Exit(exit)) = ended else { panic!("{ended:?}") };
     assert_eq!((exit.signal, exit.timed_out), (Some(15), false));
@@ -168,8 +164,8 @@ async fn a_deleted_sandbox_is_shown_as_deleted_and_takes_no_command() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_while_it_boots_wins() -> Result<()> {
-    let server = Server::get().await?;
-    let body = CreateSandbox { memory_mib: 256, ..CreateSandbox::default() };
+    let server = Server::get()?;
+    let body = small();
     let accepted = server.client.sandbox_create(&body, 0).await?;
     let deleted = server.client.sandbox_delete(accepted.sandbox.id, BOOT_SECONDS).await?;
     assert_eq!(deleted.operation.status, OperationStatus::Succeeded, "{deleted:?}");
@@ -218,18 +214,18 @@ async fn two_tenants_commands_run_side_by_side() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_sandboxes_at_once_all_answer() -> Result<()> {
-    let server = Server::get().await?;
-    let boots = (0..20).map(|number| {
+async fn six_sandboxes_at_once_all_answer() -> Result<()> {
+    let server = Server::get()?;
+    let boots = (0..6).map(|number| {
         let server = server.clone();
         async move {
-            let body = CreateSandbox { memory_mib: 128, ..CreateSandbox::default() };
+            let body = CreateSandbox { memory_mib: 128, ..small() };
             let sandbox = Sandbox::create_as(&server, body).await?;
             let said = sandbox.sh(&format!("echo {number}")).await?.stdout();
             anyhow::Ok(said == format!("{number}\n"))
         }
     });
     let answers = futures::future::try_join_all(boots).await?;
-    assert_eq!(answers, [true; 20]);
+    assert_eq!(answers, [true; 6]);
     Ok(())
 }

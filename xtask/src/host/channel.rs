@@ -148,8 +148,8 @@ impl Machine {
 
     /// Powers the host off in order; pulls the plug when that takes too long.
     pub(crate) fn stop(&self) -> Result<()> {
-        let asked = self.output_within("space-host-poweroff", Duration::from_secs(10));
-        let clean = asked.is_ok() && self.wait_for_end(Duration::from_secs(30))?;
+        let asked = self.output_within("space-host-poweroff", Duration::from_secs(30));
+        let clean = asked.is_ok() && self.wait_for_end(Duration::from_mins(1))?;
         if !clean {
             eprintln!("host {}: did not power off, killed", self.name);
             self.kill()?;

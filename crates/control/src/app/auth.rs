@@ -44,14 +44,28 @@ struct Entries {
     keys: HashMap<KeyId, (Instant, Option<StoredKey>)>,
 }
 
+/// What the cache says of a key's id.
+#[derive(Debug)]
+enum Remembered {
+    Key(StoredKey),
+    /// There is none, or it is revoked.
+    NoKey,
+    Nothing {
+        epoch: u64,
+    },
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache(Mutex<Entries>);
 
 impl KeyCache {
-    fn get(&self, id: KeyId) -> (u64, Option<Option<StoredKey>>) {
+    fn get(&self, id: KeyId) -> Remembered {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = entries.keys.get(&id).filter(|(read_at, _)| read_at.elapsed() < REMEMBERED_FOR);
-        (entries.epoch, fresh.map(|(_, key)| key.clone()))
+        match entries.keys.get(&id).filter(|(read_at, _)| read_at.elapsed() < REMEMBERED_FOR) {
+            Some((_, Some(key))) => Remembered::Key(key.clone()),
+            Some((_, None)) => Remembered::NoKey,
+            None => Remembered::Nothing { epoch: entries.epoch },
+        }
     }
 
     fn put(&self, epoch: u64, id: KeyId, read_at: Instant, key: Option<StoredKey>) {
@@ -83,18 +97,18 @@ pub(crate) fn hash_secret(secret: &[u8]) -> [u8; 32] {
 /// 32 bytes that nobody can guess.
 pub(crate) fn random_secret() -> Result<[u8; 32], AppError> {
     let mut secret = [0; 32];
-    aws_lc_rs::rand::fill(&mut secret).map_err(|_| AppError::Random)?;
+    aws_lc_rs::rand::fill(&mut secret).map_err(|_unspecified| AppError::Random)?;
     Ok(secret)
 }
 
 impl App {
     /// The caller that a key belongs to. Wrong, revoked and unknown keys can't be told apart.
     pub(crate) async fn authenticate(&self, text: &str) -> Result<Caller, AppError> {
-        let key: ApiKey = text.parse().map_err(|_| AppError::Unauthorized)?;
-        let (epoch, remembered) = self.keys.get(key.id);
-        let stored = match remembered {
-            Some(stored) => stored,
-            None => {
+        let key: ApiKey = text.parse().map_err(|_unparsed| AppError::Unauthorized)?;
+        let stored = match self.keys.get(key.id) {
+            Remembered::Key(stored) => Some(stored),
+            Remembered::NoKey => None,
+            Remembered::Nothing { epoch } => {
                 let read_at = Instant::now();
                 let stored = self.store.key_find(key.id).await?;
                 self.keys.put(epoch, key.id, read_at, stored.clone());
@@ -113,25 +127,27 @@ impl App {
 mod tests {
     use super::*;
 
-    fn stored() -> Option<StoredKey> {
-        Some(StoredKey { tenant_id: TenantId::new(), role: Role::Member, secret_hash: [0; 32] })
+    fn stored() -> StoredKey {
+        StoredKey { tenant_id: TenantId::new(), role: Role::Member, secret_hash: [0; 32] }
     }
 
     #[test]
     fn what_was_read_before_a_revocation_is_not_remembered_after_it() {
         let (cache, id) = (KeyCache::default(), KeyId::new());
-        let (epoch, _) = cache.get(id);
+        let Remembered::Nothing { epoch } = cache.get(id) else { panic!("the cache is empty") };
         cache.forget(id);
-        cache.put(epoch, id, Instant::now(), stored());
-        assert!(cache.get(id).1.is_none());
+        cache.put(epoch, id, Instant::now(), Some(stored()));
+        assert!(matches!(cache.get(id), Remembered::Nothing { .. }));
     }
 
     #[test]
     fn a_key_is_remembered_for_a_second() {
         let (cache, id) = (KeyCache::default(), KeyId::new());
-        cache.put(0, id, Instant::now(), stored());
-        assert!(cache.get(id).1.is_some());
-        cache.put(0, id, Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), stored());
-        assert!(cache.get(id).1.is_none());
+        cache.put(0, id, Instant::now(), Some(stored()));
+        assert!(matches!(cache.get(id), Remembered::Key(_)));
+        cache.put(0, id, Instant::now(), None);
+        assert!(matches!(cache.get(id), Remembered::NoKey));
+        cache.put(0, id, Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), Some(stored()));
+        assert!(matches!(cache.get(id), Remembered::Nothing { .. }));
     }
 }

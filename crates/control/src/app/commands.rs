@@ -42,10 +42,10 @@ impl NewCommand {
 
     /// What an agent's refusal of the id means to the caller.
     pub(crate) fn refusal(&self, error: AppError) -> AppError {
-        match error {
-            AppError::CommandExists if self.derived => AppError::IdempotencyReused,
-            other => other,
+        if self.derived && matches!(error, AppError::CommandExists) {
+            return AppError::IdempotencyReused;
         }
+        error
     }
 }
 
@@ -143,11 +143,11 @@ impl App {
             eof: request.eof,
         };
         let mut client = self.worker(&route)?;
-        let answer = self.call(&route, client.write_stdin(asked)).await.map_err(|error| match error {
-            AppError::StdinOffset(_) => AppError::StdinOffset(request.offset),
-            other => other,
-        })?;
-        Ok(StdinWritten { next_offset: answer.next_offset })
+        match self.call(&route, client.write_stdin(asked)).await {
+            Ok(answer) => Ok(StdinWritten { next_offset: answer.next_offset }),
+            Err(AppError::StdinOffset(_)) => Err(AppError::StdinOffset(request.offset)),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn command_signal(
@@ -257,14 +257,14 @@ pub(super) fn from_status(status: Status) -> AppError {
         (Code::NotFound, _) => AppError::NotFound("command"),
         (Code::FailedPrecondition, "stdin_closed") => AppError::StdinClosed,
         (Code::FailedPrecondition, "not_running") => AppError::CommandNotRunning,
-        (Code::FailedPrecondition, _) => AppError::GuestUnavailable,
         (Code::InvalidArgument, "stdin_hole") => AppError::StdinOffset(0),
         (Code::InvalidArgument, _) => AppError::Refused(status.message().chars().take(200).collect()),
         (Code::AlreadyExists, _) => AppError::CommandExists,
         (Code::ResourceExhausted, _) => AppError::TooManyCommands,
         (Code::DeadlineExceeded | Code::Cancelled, _) => AppError::Timeout,
         (Code::Unavailable, _) if is_transport(&status) => AppError::NodeUnavailable,
-        (Code::Unavailable, _) => AppError::GuestUnavailable,
+        // Of another generation, or the agent does not answer: the sandbox's next report tells.
+        (Code::Unavailable | Code::FailedPrecondition, _) => AppError::GuestUnavailable,
         (_, _) if is_transport(&status) => AppError::NodeUnavailable,
         (_, _) => AppError::Worker(Box::new(status)),
     }

@@ -62,17 +62,16 @@ impl App {
     /// The route to a running sandbox. `tenant` none: for the holder of an attach token, which names the sandbox.
     pub(crate) async fn route(&self, tenant: Option<TenantId>, id: SandboxId) -> Result<Route, AppError> {
         let (epoch, remembered) = self.routes.get(id);
-        let route = match remembered {
-            Some(route) => route,
-            None => {
-                let read_at = Instant::now();
-                let route = self.store.sandbox_route(id).await?.ok_or(AppError::NotFound("sandbox"))?;
-                // Other states are on their way to being another one.
-                if SandboxState::USABLE.contains(&route.state) {
-                    self.routes.put(epoch, id, read_at, route.clone());
-                }
-                route
+        let route = if let Some(route) = remembered {
+            route
+        } else {
+            let read_at = Instant::now();
+            let route = self.store.sandbox_route(id).await?.ok_or(AppError::NotFound("sandbox"))?;
+            // Other states are on their way to being another one.
+            if SandboxState::USABLE.contains(&route.state) {
+                self.routes.put(epoch, id, read_at, route.clone());
             }
+            route
         };
         if tenant.is_some_and(|tenant| tenant != route.tenant_id) {
             return Err(AppError::NotFound("sandbox"));

@@ -31,7 +31,7 @@ impl App {
 
     pub(crate) async fn template_get(&self, name: &str) -> Result<Template, AppError> {
         // What can't be a name can't be asked for either; PostgreSQL takes no NUL.
-        let name: TemplateRef = name.parse().map_err(|_| AppError::NotFound("template"))?;
+        let name: TemplateRef = name.parse().map_err(|_unparsed| AppError::NotFound("template"))?;
         self.store.template_get(name.name()).await?.ok_or(AppError::NotFound("template"))
     }
 }

@@ -36,8 +36,9 @@ pub(crate) struct AttachSigner {
 
 impl AttachSigner {
     pub(super) fn new_key() -> Result<Vec<u8>, AuthorityError> {
-        let key = Ed25519KeyPair::generate().map_err(|_| AuthorityError::Random)?;
-        let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = key.as_der().map_err(|_| AuthorityError::Random)?;
+        let key = Ed25519KeyPair::generate().map_err(|_unspecified| AuthorityError::Random)?;
+        let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> =
+            key.as_der().map_err(|_unspecified| AuthorityError::Random)?;
         Ok(der.as_ref().to_vec())
     }
 

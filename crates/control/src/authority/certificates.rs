@@ -110,7 +110,7 @@ impl Certificates {
 fn leaf(holder: Peer, lifetime: Duration) -> Result<CertificateParams, CertificateError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(&holder.dns_name());
-    let text = |name: String| name.try_into().map_err(|_: rcgen::Error| CertificateError::Name);
+    let text = |name: String| name.try_into().map_err(|_unfit: rcgen::Error| CertificateError::Name);
     params.subject_alt_names =
         vec![SanType::URI(text(holder.uri())?), SanType::DnsName(text(holder.dns_name())?)];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

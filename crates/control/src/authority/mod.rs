@@ -42,7 +42,7 @@ impl Authority {
         files::make_private_dir(&dir)?;
         let ca_path = dir.join("ca.key.pem");
         let ca_key = files::read_or_make(&ca_path, || Ok(Certificates::new_key()?.into_bytes()))?;
-        let ca_key = String::from_utf8(ca_key).map_err(|_| AuthorityError::Key { path: ca_path })?;
+        let ca_key = String::from_utf8(ca_key).map_err(|_not_text| AuthorityError::Key { path: ca_path })?;
         let certificate =
             files::read_or_make(&dir.join("ca.pem"), || Ok(Certificates::self_sign(&ca_key)?.into_bytes()))?;
         let certificate = String::from_utf8_lossy(&certificate).into_owned();

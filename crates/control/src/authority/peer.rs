@@ -37,10 +37,10 @@ impl Peer {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = parse_x509_certificate(certificate).ok()?;
         let names = parsed.subject_alternative_name().ok()??;
-        let mut uris = names.value.general_names.iter().filter_map(|name| match name {
-            GeneralName::URI(uri) => Some(*uri),
-            // A foreign enum: every other kind of name says nothing about who it is.
-            _ => None,
+        // Every other kind of name says nothing about who it is.
+        let mut uris = names.value.general_names.iter().filter_map(|name| {
+            let GeneralName::URI(uri) = name else { return None };
+            Some(*uri)
         });
         let uri = uris.next().filter(|_| uris.next().is_none())?;
         Self::parse(uri)

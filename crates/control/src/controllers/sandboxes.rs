@@ -230,6 +230,8 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use space_types::{ByteSize, Digest, NodeId, TenantId};
 
@@ -282,8 +284,8 @@ mod tests {
                     ("lost", true, false, 0),
                 ] {
                     let action = decide(&work(desired, observed, lost, live, age), Duration::from_secs(1));
-                    table +=
-                        &format!("{:<8} {:<8} {label:<10} {action:?}\n", desired.code(), observed.code());
+                    writeln!(table, "{:<8} {:<8} {label:<10} {action:?}", desired.code(), observed.code())
+                        .unwrap();
                 }
             }
         }

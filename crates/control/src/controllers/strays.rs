@@ -129,9 +129,10 @@ pub(crate) async fn reported(
 ) -> Result<(), StoreError> {
     let mut parsed = Vec::with_capacity(reports.len());
     for report in reports {
-        match parse_report(report) {
-            Some(report) => parsed.push(report),
-            None => tracing::warn!(%node, phase = report.phase, "a node's report makes no sense"),
+        if let Some(report) = parse_report(report) {
+            parsed.push(report);
+        } else {
+            tracing::warn!(%node, phase = report.phase, "a node's report makes no sense");
         }
     }
     // Most of a heartbeat is old news, which one question finds out.

@@ -211,7 +211,7 @@ impl FromRequestParts<Arc<App>> for Attaching {
             return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });
         };
         let path = Path::<(SandboxId, CommandId)>::from_request_parts(parts, app).await;
-        let Path((sandbox, command)) = path.map_err(|_| Failure::from(AppError::Unauthorized))?;
+        let Path((sandbox, command)) = path.map_err(|_no_ids| Failure::from(AppError::Unauthorized))?;
         app.check_attach_token(&token, sandbox, command)?;
         Ok(Self { attacher: Attacher::Token, sandbox, command })
     }

@@ -149,7 +149,7 @@ async fn read(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, Fail
 
 fn is_length_limit(error: &axum::Error) -> bool {
     use std::error::Error as _;
-    error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+    error.source().is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
 }
 
 fn is_json(fields: &HeaderMap) -> bool {

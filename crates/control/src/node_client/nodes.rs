@@ -60,7 +60,7 @@ impl Nodes {
                 env: work.env.clone().into_iter().collect(),
             }),
         };
-        let reply = timeout(deadline, client.ensure_sandbox(request)).await.map_err(|_| late())??;
+        let reply = timeout(deadline, client.ensure_sandbox(request)).await.map_err(|_elapsed| late())??;
         Ok(reply.into_inner())
     }
 
@@ -73,7 +73,7 @@ impl Nodes {
     ) -> Result<(), Status> {
         let mut client = self.client(node.id, &node.address)?;
         let request = RemoveSandboxRequest { sandbox_id: id.to_string(), generation, fence: node.fence };
-        timeout(deadline, client.remove_sandbox(request)).await.map_err(|_| late())??;
+        timeout(deadline, client.remove_sandbox(request)).await.map_err(|_elapsed| late())??;
         Ok(())
     }
 
@@ -83,8 +83,9 @@ impl Nodes {
         deadline: Duration,
     ) -> Result<Vec<ObservedSandbox>, Status> {
         let mut client = self.client(node.id, &node.address)?;
-        let reply =
-            timeout(deadline, client.list_sandboxes(ListSandboxesRequest {})).await.map_err(|_| late())??;
+        let reply = timeout(deadline, client.list_sandboxes(ListSandboxesRequest {}))
+            .await
+            .map_err(|_elapsed| late())??;
         Ok(reply.into_inner().sandboxes)
     }
 }

@@ -45,13 +45,14 @@ impl Registry for RegistryService {
         let hash = token.and_then(|token| hash_token(&token)).ok_or_else(unknown)?;
         // Signed for an id that does not exist first: a bad request must not use the token up.
         let certificates = &self.app.authority.certificates;
-        certificates.sign_node(NodeId::new(), &csr_der).map_err(certificate_status)?;
+        certificates.sign_node(NodeId::new(), &csr_der).map_err(|error| certificate_status(&error))?;
         let node = self.app.store.node_enrol(hash, &name, &address).await.map_err(|error| match error {
             EnrolError::Token => unknown(),
             EnrolError::NameTaken => Status::already_exists("a node of this name has joined before"),
             EnrolError::Store(error) => store_status(&error),
         })?;
-        let certificate_pem = certificates.sign_node(node, &csr_der).map_err(certificate_status)?;
+        let certificate_pem =
+            certificates.sign_node(node, &csr_der).map_err(|error| certificate_status(&error))?;
         tracing::info!(%node, name, address, "a node joined");
         Ok(Response::new(EnrolReply {
             node_id: node.to_string(),
@@ -70,8 +71,12 @@ impl Registry for RegistryService {
             .await
             .map_err(|error| store_status(&error))?
             .ok_or_else(unknown_node)?;
-        let certificate_pem =
-            self.app.authority.certificates.sign_node(node, &csr_der).map_err(certificate_status)?;
+        let certificate_pem = self
+            .app
+            .authority
+            .certificates
+            .sign_node(node, &csr_der)
+            .map_err(|error| certificate_status(&error))?;
         Ok(Response::new(RenewReply { certificate_pem }))
     }
 
@@ -83,14 +88,15 @@ impl Registry for RegistryService {
         let SignWorkerRequest { tenant_id, csr_der } = request.into_inner();
         check_csr(&csr_der)?;
         let tenant: TenantId =
-            tenant_id.parse().map_err(|_| Status::invalid_argument("tenant_id is no id"))?;
+            tenant_id.parse().map_err(|_unparsed| Status::invalid_argument("tenant_id is no id"))?;
         let serves =
             self.app.store.node_serves_tenant(node, tenant).await.map_err(|error| store_status(&error))?;
         if !serves {
             return Err(Status::permission_denied("the tenant has no sandbox on this node"));
         }
         let certificates = &self.app.authority.certificates;
-        let certificate_pem = certificates.sign_worker(node, tenant, &csr_der).map_err(certificate_status)?;
+        let certificate_pem =
+            certificates.sign_worker(node, tenant, &csr_der).map_err(|error| certificate_status(&error))?;
         Ok(Response::new(SignWorkerReply {
             certificate_pem,
             authority_pem: certificates.authority_pem().to_owned(),
@@ -177,11 +183,11 @@ fn check_csr(csr: &[u8]) -> Result<(), Status> {
     }
 }
 
-fn certificate_status(error: CertificateError) -> Status {
+fn certificate_status(error: &CertificateError) -> Status {
     match error {
         CertificateError::Request(_) => Status::invalid_argument("the signing request does not parse"),
         CertificateError::Sign(_) | CertificateError::Name => {
-            tracing::error!(error = chain(&error), "signing failed");
+            tracing::error!(error = chain(error), "signing failed");
             Status::internal("signing failed")
         }
     }

@@ -44,6 +44,15 @@ impl Store {
         Ok(Claimed::Done(expires_at))
     }
 
+    /// Forgets tokens that expired longer than `age_ms` ago; says how many.
+    pub(crate) async fn join_token_expire(&self, age_ms: i64) -> Result<u64, StoreError> {
+        let result = sqlx::query("delete from join_tokens where expires_at < now_ms() - $1")
+            .bind(age_ms)
+            .execute(self.pool())
+            .await?;
+        Ok(result.rows_affected())
+    }
+
     /// Uses the token up and makes the node, or does neither.
     pub(crate) async fn node_enrol(
         &self,

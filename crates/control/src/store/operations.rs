@@ -161,6 +161,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
                     Some(Ending::Succeeded) => "succeeded".to_owned(),
                     Some(Ending::Failed(problem)) => format!("failed: {problem}"),
                 };
-                table += &format!("{:<7} {:<9} {end}\n", kind.code(), state.code());
+                writeln!(table, "{:<7} {:<9} {end}", kind.code(), state.code()).unwrap();
             }
         }
         insta::assert_snapshot!(table);

@@ -157,21 +157,9 @@ async fn settle(tx: &mut PgConnection, id: SandboxId, before: &Locked) -> Result
 
 /// Nothing is left for the controller to do.
 pub(crate) const fn is_settled(desired: Desired, seen: Observed) -> bool {
-    match (desired, seen) {
-        (Desired::Running, Observed::Pending | Observed::Booting) => false,
-        (
-            Desired::Running,
-            Observed::Running | Observed::Stopped(_) | Observed::Failed(_) | Observed::Absent,
-        )
-        | (Desired::Deleted, Observed::Absent) => true,
-        (
-            Desired::Deleted,
-            Observed::Pending
-            | Observed::Booting
-            | Observed::Running
-            | Observed::Stopped(_)
-            | Observed::Failed(_),
-        ) => false,
+    match desired {
+        Desired::Running => seen.is_final() || matches!(seen, Observed::Running),
+        Desired::Deleted => matches!(seen, Observed::Absent),
     }
 }
 

@@ -107,20 +107,16 @@ pub(super) fn desired(code: &str) -> Result<Desired, StoreError> {
 /// What counts as seen while the node is taken for lost. What it last reported stays in its columns, and counts
 /// again as soon as the node is back. A sandbox of which nothing is left has nothing to lose.
 pub(super) const fn effective(observed: Observed, node_lost: bool) -> Observed {
-    match (observed, node_lost) {
-        (Observed::Absent, _) => Observed::Absent,
-        (Observed::Stopped(_) | Observed::Failed(_), true) => observed,
-        (Observed::Pending | Observed::Booting | Observed::Running, true) => {
+    match observed {
+        Observed::Pending | Observed::Booting | Observed::Running if node_lost => {
             Observed::Failed(Reason::NodeLost)
         }
-        (
-            Observed::Pending
-            | Observed::Booting
-            | Observed::Running
-            | Observed::Stopped(_)
-            | Observed::Failed(_),
-            false,
-        ) => observed,
+        Observed::Pending
+        | Observed::Booting
+        | Observed::Running
+        | Observed::Stopped(_)
+        | Observed::Failed(_)
+        | Observed::Absent => observed,
     }
 }
 

@@ -98,7 +98,7 @@ async fn every_operation_refuses_who_is_nobody_and_hides_what_is_not_theirs() {
     let forged = format!("space_{}_{}", "0".repeat(32), "A".repeat(43));
     for case in &cases {
         for key in ["", "nonsense", forged.as_str(), "space_attach_AAAA"] {
-            let nobody = Client::new(&world.admin.base, key);
+            let nobody = world.admin.with_key(key);
             let answer = status(&nobody, case).await;
             assert_eq!(answer, (401, "unauthorized".to_owned()), "{} with {key:?}", case.operation);
         }
@@ -150,7 +150,7 @@ async fn a_key_revoked_by_another_replica_is_refused_within_a_second() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("admin.key"), key).unwrap();
     let other = World::again(database.url(), "", dir).await;
-    let there = Client::new(&other.admin.base, &member.key);
+    let there = other.admin.with_key(&member.key);
     there.get("/v1/sandboxes").await.expect(200);
     let keys = one.admin.get("/v1/keys").await.expect(200);
     one.admin.delete(&format!("/v1/keys/{}", keys["items"][0]["id"].as_str().unwrap())).await.expect(200);
@@ -164,7 +164,7 @@ async fn a_wrong_secret_of_a_real_key_is_refused() {
     let world = World::start().await;
     let key = world.admin.key.clone();
     let wrong = format!("{}{}", &key[..key.len() - 43], "A".repeat(43));
-    Client::new(&world.admin.base, &wrong).get("/v1/sandboxes").await.problem(401, "unauthorized");
+    world.admin.with_key(&wrong).get("/v1/sandboxes").await.problem(401, "unauthorized");
 }
 
 #[tokio::test]

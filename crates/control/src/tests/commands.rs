@@ -30,7 +30,7 @@ async fn attach(client: &Client, made: &Made, after: Option<&str>) -> Events {
 
 /// With nothing but the token.
 fn stranger(world: &World) -> Client {
-    Client::new(&world.admin.base, "")
+    world.admin.with_key("")
 }
 
 #[tokio::test]
@@ -124,8 +124,10 @@ async fn a_token_opens_its_own_command_and_no_other() {
         .await
         .problem(401, "unauthorized");
     // It is no key: it opens nothing but the stream.
-    Client::new(&world.admin.base, &made.token).get(&made.path).await.problem(401, "unauthorized");
-    Client::new(&world.admin.base, &made.token)
+    world.admin.with_key(&made.token).get(&made.path).await.problem(401, "unauthorized");
+    world
+        .admin
+        .with_key(&made.token)
         .post(&format!("{}/stdin", made.path), &json!({"offset": 0}))
         .await
         .problem(401, "unauthorized");

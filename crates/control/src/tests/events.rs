@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 use space_node_proto::common::Phase;
 
-use super::kit::{Client, World};
+use super::kit::World;
 
 async fn kinds(world: &World, path: &str, after: &str, count: usize) -> Vec<(String, String)> {
     let request = world.admin.request(Method::GET, path).header("Last-Event-ID", after);
@@ -118,7 +118,7 @@ async fn another_replicas_changes_arrive_here() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("admin.key"), key).unwrap();
     let other = World::again(database.url(), "", dir).await;
-    let there = Client::new(&other.admin.base, &one.admin.key);
+    let there = other.admin.with_key(&one.admin.key);
     let mut events = there.stream(there.request(Method::GET, "/v1/events")).await;
     let id = one.running().await;
     assert_eq!(events.next().await.unwrap().1["sandbox_id"], id);

@@ -101,7 +101,7 @@ impl World {
         let tenant = self.admin.post("/v1/tenants", &json!({"name": name})).await.expect(201);
         let body = json!({"tenant_id": tenant["id"], "name": "k"});
         let key = self.admin.post("/v1/keys", &body).await.expect(201);
-        Client::new(&self.admin.base, key["secret"].as_str().unwrap())
+        self.admin.with_key(key["secret"].as_str().unwrap())
     }
 
     /// A sandbox that runs; its id.
@@ -189,6 +189,11 @@ impl Client {
     pub(super) fn new(base: &str, key: &str) -> Self {
         let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
         Self { base: base.to_owned(), key: key.to_owned(), http }
+    }
+
+    /// The same server with another key. Shares connections: a client of its own takes long to make.
+    pub(super) fn with_key(&self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
     }
 
     pub(super) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {

@@ -1,6 +1,6 @@
 //! The document that is checked in, and the page.
 
-use super::kit::{Client, World};
+use super::kit::World;
 
 #[test]
 fn the_document_that_is_checked_in_is_the_codes() {
@@ -28,7 +28,7 @@ fn every_operation_says_how_it_fails() {
 #[tokio::test]
 async fn the_page_and_the_document_need_no_key_and_no_other_host() {
     let world = World::start().await;
-    let nobody = Client::new(&world.admin.base, "");
+    let nobody = world.admin.with_key("");
     let document = nobody.get("/openapi.json").await.expect(200);
     assert!(document["paths"]["/v1/sandboxes"].is_object());
     let response = nobody.http.get(format!("{}/docs", nobody.base)).send().await.unwrap();

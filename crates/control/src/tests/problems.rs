@@ -1,5 +1,7 @@
 //! Bad requests: what each is answered, as one table.
 
+use std::fmt::Write as _;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -63,13 +65,9 @@ async fn bad_requests_name_what_is_wrong() {
         let answer = Client::send(request).await;
         let shown = path.replace(&sandbox, "sbx").split("cmd_").next().unwrap_or_default().to_owned();
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        text += &format!(
-            "{method} {shown} {body}\n  {} {} {}: {}\n",
-            answer.status,
-            answer.body["code"].as_str().unwrap_or("-"),
-            answer.body["field"].as_str().unwrap_or("-"),
-            answer.body["detail"].as_str().unwrap_or("-"),
-        );
+        let said = |name: &str| answer.body[name].as_str().unwrap_or("-").to_owned();
+        writeln!(text, "{method} {shown} {body}").unwrap();
+        writeln!(text, "  {} {} {}: {}", answer.status, said("code"), said("field"), said("detail")).unwrap();
         assert_eq!(answer.headers["content-type"], "application/problem+json", "{method} {shown} {body}");
         assert_eq!(answer.body["request_id"], answer.headers["x-request-id"].to_str().unwrap());
     }

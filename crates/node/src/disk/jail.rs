@@ -81,15 +81,21 @@ impl JailDir {
     /// Connects to the listening socket `name`. Retries while nobody accepts, until `deadline`: neither
     /// `bind` nor `listen` nor a full backlog wakes anybody up. Cancel safe.
     pub(crate) async fn connect(&self, name: &str, deadline: Instant) -> Result<OwnedFd, JailError> {
-        const PAUSE: Duration = Duration::from_millis(2);
+        const FIRST: Duration = Duration::from_millis(1);
+        const LONGEST: Duration = Duration::from_millis(40);
+        let mut pause = FIRST;
         loop {
             match self.try_connect(name) {
                 Ok(connection) => return Ok(connection),
                 Err(error) if !is_early(&error) => return Err(error),
-                Err(_early) if Instant::now() + PAUSE >= deadline => {
+                Err(_early) if Instant::now() + pause >= deadline => {
                     return Err(JailError::Deadline { name: name.to_owned() });
                 }
-                Err(_early) => sleep_until(Instant::now() + PAUSE).await,
+                Err(_early) => {
+                    sleep_until(Instant::now() + pause).await;
+                    // Prompt at first, and cheap on a machine where all of this takes seconds.
+                    pause = (pause + pause / 4).min(LONGEST);
+                }
             }
         }
     }

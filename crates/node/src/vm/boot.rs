@@ -27,7 +27,7 @@ use crate::{
     journal::{JournalError, SandboxRecord, VmStage},
     place::{Place, jail_names},
     slot::{PrepareError, PreparedVm},
-    worker::{Assignment, WorkerEvent},
+    worker::{AssignError, Assignment, WorkerEvent},
 };
 
 /// What a boot came to.
@@ -215,7 +215,10 @@ impl Boot {
         tokio::select! {
             () = self.cancel.cancelled() => Err(Stop::Cancelled),
             assigned = self.node.workers.assign(self.record.tenant, assignment) => {
-                assigned.map_err(|_stopped| Stop::Refused(VmError::Stopping))
+                assigned.map_err(|error| match error {
+                    AssignError::Stopped => Stop::Refused(VmError::Stopping),
+                    AssignError::NoWorker => failed(&error),
+                })
             }
         }
     }
@@ -312,8 +315,10 @@ fn exhausted(reason: Reason, message: &str) -> Stop {
     Stop::Refused(VmError::Exhausted { reason, message: message.to_owned() })
 }
 
+/// The sandbox stays as a record that says so: unlike memory, space is not counted when a node is chosen, so
+/// trying again would end here again.
 fn no_disk_space() -> Stop {
-    exhausted(Reason::NoDiskSpace, "the node's disk pool is full")
+    Stop::Ended(Ending::Failed(Reason::NoDiskSpace), "the node's disk pool is full".to_owned())
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -21,6 +21,9 @@ use super::{
     driver::{Command, Driver},
 };
 
+/// An owner may be leaving when it is asked, and so may its successor; more often than this it is something else.
+const ATTEMPTS: u32 = 8;
+
 /// What control wants to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Ensure {
@@ -76,7 +79,10 @@ impl Fleet {
         sandbox: SandboxId,
         command: impl Fn(oneshot::Sender<Result<T, VmError>>) -> Command,
     ) -> Result<T, VmError> {
-        while !self.tasks.shutdown_token().is_cancelled() {
+        for _ in 0..ATTEMPTS {
+            if self.tasks.shutdown_token().is_cancelled() {
+                return Err(VmError::Stopping);
+            }
             let (reply, answer) = oneshot::channel();
             if self.owner(sandbox).send(command(reply)).await.is_err() {
                 continue;
@@ -85,7 +91,8 @@ impl Fleet {
                 return answered;
             }
         }
-        Err(VmError::Stopping)
+        // Owners can't begin, and their log says why; or they were stopped.
+        Err(if self.tasks.shutdown_token().is_cancelled() { VmError::Stopping } else { VmError::Internal })
     }
 
     fn owner(&self, sandbox: SandboxId) -> mpsc::Sender<Command> {

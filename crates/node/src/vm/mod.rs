@@ -8,7 +8,7 @@
 //!      └──────────────────────── Remove, from any of them ─────────────────────┘
 //! ```
 //!
-//! [`Fleet`] finds or makes the owner ([`driver`]); [`requests`] decides, purely, what a request means in a
+//! [`Fleet`] finds or makes the owner ([`driver`], with [`ending`] for the way out); [`requests`] decides, purely, what a request means in a
 //! state; [`boot`] is the linear way from nothing to an agent that answered; [`classify`] names an end.
 
 mod boot;
@@ -16,6 +16,7 @@ mod capacity;
 mod classify;
 mod context;
 mod driver;
+mod ending;
 mod error;
 mod fleet;
 mod live;

@@ -21,4 +21,4 @@ mod registry;
 pub(crate) use assign::{Assignment, WorkerEvent};
 pub(crate) use incarnation::WorkerContext;
 pub(crate) use owner::{WorkersError, remove_worker};
-pub(crate) use registry::Workers;
+pub(crate) use registry::{AssignError, Workers};

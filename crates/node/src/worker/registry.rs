@@ -19,8 +19,16 @@ use super::{
 };
 
 #[derive(Debug, thiserror::Error)]
-#[error("the workers were stopped")]
-pub(crate) struct WorkersStopped;
+pub(crate) enum AssignError {
+    #[error("the workers were stopped")]
+    Stopped,
+    #[error("no worker could be begun for the tenant")]
+    NoWorker,
+}
+
+/// An owner may be leaving when it is asked, and so may its successor. More often than this it is that owners
+/// can't begin, and their log says why.
+const ATTEMPTS: u32 = 8;
 
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,19 +56,22 @@ impl Workers {
         &self,
         tenant: TenantId,
         assignment: Assignment,
-    ) -> Result<String, WorkersStopped> {
+    ) -> Result<String, AssignError> {
         // An owner that had nothing left to do and is leaving drops what it gets; another follows it.
-        while !self.stopping() {
+        for _ in 0..ATTEMPTS {
+            if self.stopping() {
+                return Err(AssignError::Stopped);
+            }
             let (commands, mut address) = self.owner(tenant);
             let (taken, answer) = oneshot::channel();
             let command = Command::Assign { assignment: Box::new(assignment.clone()), taken };
             if commands.send(command).await.is_err() || answer.await.is_err() {
                 continue;
             }
-            let known = address.wait_for(Option::is_some).await.map_err(|_gone| WorkersStopped)?;
-            return known.clone().ok_or(WorkersStopped);
+            let known = address.wait_for(Option::is_some).await.map_err(|_gone| AssignError::Stopped)?;
+            return known.clone().ok_or(AssignError::Stopped);
         }
-        Err(WorkersStopped)
+        Err(AssignError::NoWorker)
     }
 
     /// Starts the tenant's worker ahead of its first assignment.

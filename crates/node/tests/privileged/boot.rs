@@ -37,9 +37,9 @@ async fn a_running_sandbox_survives_kill_9_of_the_daemon_and_a_stop() {
     let vmm = firecracker_of(&kit);
     for graceful in [false, true] {
         if graceful {
-            kit.stop()
+            kit.stop();
         } else {
-            kit.kill()
+            kit.kill();
         }
         kit.restart().await;
         let after = kit.ensure(sandbox).await.unwrap();

@@ -61,15 +61,16 @@ async fn without_room_nothing_is_made() {
     let refused = kit.ensure(SandboxId::new()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().starts_with("no_capacity"), "{refused}");
+    assert!(kit.try_list().await.unwrap().is_empty());
     kit.stop();
 
     kit.settings.memory_mib = 1000;
     kit.settings.disk_reserve_mib = 1 << 40;
     kit.restart().await;
-    let refused = kit.ensure(SandboxId::new()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().starts_with("no_disk_space"), "{refused}");
-    assert!(kit.try_list().await.unwrap().is_empty());
+    let sandbox = SandboxId::new();
+    let seen = kit.ensure(sandbox).await.unwrap();
+    assert_eq!((seen.phase(), seen.reason.as_str()), (Phase::Failed, "no_disk_space"));
+    kit.remove(sandbox, 1).await.unwrap();
     kit.stop();
     kit.nothing_is_left();
 }

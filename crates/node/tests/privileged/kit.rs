@@ -180,6 +180,7 @@ impl Kit {
             worker_idle_ms = 500
             heartbeat_ms = 500
             hint_ms = 3000
+            shutdown_ms = 60000
             [telemetry]
             log_filter = "info,space_node=debug"
             "#,
@@ -242,7 +243,7 @@ impl Kit {
     pub(crate) fn stop(&mut self) {
         let Some(mut child) = self.daemon.take() else { return };
         let pid = rustix::process::Pid::from_child(&child);
-        drop(rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         child.wait().unwrap();
     }
 

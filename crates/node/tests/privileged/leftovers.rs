@@ -83,7 +83,8 @@ impl Kit {
         }
         for name in names(&self.path("run/netns")) {
             let path = self.path("run/netns").join(name);
-            drop(rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH));
+            let gone = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
+            gone.unwrap_or_else(|error| eprintln!("{path}: {error}"));
         }
     }
 }

@@ -56,8 +56,8 @@ impl Echo {
         ensure!(built.exit.code == Some(0), "{built}");
         let pid = sandbox.firecracker_pid()?;
         let socket = crate::floor::vsock_socket(&format!("/proc/{pid}/root"))?;
-        let mut stream =
-            UnixStream::connect(&socket).with_context(|| format!("cannot connect to {socket:?}"))?;
+        let mut stream = UnixStream::connect(&socket)
+            .with_context(|| format!("cannot connect to {}", socket.display()))?;
         crate::floor::handshake(&mut stream, PORT)?;
         Ok(Self { stream })
     }

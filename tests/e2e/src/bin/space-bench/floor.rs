@@ -2,6 +2,7 @@
 //! driven by hand, and the guest's agent spoken to directly. No daemon of ours takes part.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{Read, Write},
     os::unix::{fs::chown, net::UnixStream},
@@ -20,7 +21,7 @@ use space_guest_proto::{
 
 const UID: u32 = 300_000;
 const BASE: &str = "/var/lib/space/node/bench";
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 /// As in the node's device set; a difference would make the comparison worthless.
 const BOOT_ARGS: &str = "console=ttyS0 quiet reboot=k panic=1 pci=off ipv6.disable=1 8250.nr_uarts=1 \
      i8042.noaux i8042.nokbd random.trust_cpu=on";
@@ -129,7 +130,7 @@ fn first_output(socket: &Path) -> Result<()> {
         wall_clock_ns: u64::try_from(now)?,
         entropy: Bytes::from_static(&[7; 64]),
         hostname: "bench".to_owned(),
-        env: Default::default(),
+        env: BTreeMap::new(),
         generation: 1,
     };
     send(&mut stream, &HostFrame::request(1, personalise))?;
@@ -234,7 +235,7 @@ fn newest_image() -> Result<String> {
     let mut images: Vec<_> =
         fs::read_dir("/var/lib/space/node/images")?.collect::<std::io::Result<Vec<_>>>()?;
     images.retain(|entry| entry.path().extension().is_some_and(|extension| extension == "img"));
-    let largest = images.iter().max_by_key(|entry| entry.metadata().map(|data| data.len()).unwrap_or(0));
+    let largest = images.iter().max_by_key(|entry| entry.metadata().map_or(0, |data| data.len()));
     Ok(largest.context("the node has no image yet")?.path().display().to_string())
 }
 
@@ -249,11 +250,10 @@ impl Drop for RawVm {
         let stopped = self.process.kill().and_then(|()| self.process.wait().map(drop));
         let removed = fs::remove_dir_all(self.jail.parent().unwrap_or(&self.jail));
         let unplugged = run("ip", &["netns", "del", &self.name]);
-        for problem in [stopped.err().map(Into::into), removed.err().map(Into::into), unplugged.err()] {
-            if let Some(problem) = problem {
-                let problem: anyhow::Error = problem;
-                eprintln!("{}: {problem:#}", self.name);
-            }
+        let problems: [Option<anyhow::Error>; 3] =
+            [stopped.err().map(Into::into), removed.err().map(Into::into), unplugged.err()];
+        for problem in problems.into_iter().flatten() {
+            eprintln!("{}: {problem:#}", self.name);
         }
     }
 }

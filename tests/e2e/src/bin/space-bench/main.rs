@@ -28,7 +28,7 @@ fn runs(variable: &str, default: usize) -> usize {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let server = Server::get().await?;
+    let server = Server::get()?;
     let create = create(&server, runs("BENCH_CREATE_RUNS", 20)).await?;
     let sandbox = Sandbox::create_on(&server).await?;
     let exec = exec(&sandbox, runs("BENCH_EXEC_RUNS", 200)).await?;
