@@ -1,7 +1,7 @@
 //! The event log.
 //!
 //! Numbers come from a sequence, so they are handed out in one order and committed in another. A reader that has
-//! seen 10 must not skip a 9 that commits later: it goes only as far as [`EventBatch::settled`] events, those
+//! seen 10 must not skip a 9 that commits later: it goes only as far as settled events, those
 //! whose transaction is older than every one that still runs. For that an event must be written after its
 //! transaction got its number, that is, after another write; all writers here do.
 

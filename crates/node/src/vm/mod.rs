@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`Fleet`] finds or makes the owner ([`driver`], with [`ending`] for the way out); [`requests`] decides, purely, what a request means in a
-//! state; [`boot`] is the linear way from nothing to an agent that answered; [`classify`] names an end.
+//! state; [`boot`] is the linear way from nothing to an agent that answered; [`classify()`] names an end.
 
 mod boot;
 mod capacity;
