@@ -38,6 +38,9 @@ impl Machine {
         command
             .args(["-F", "none", "-T", "-q", "-p", &self.ssh_port.to_string()])
             .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"])
+            // A packet a second. QEMU's emulated SVM can lose the timer interrupt that should end a nested
+            // guest's turn; the whole host then stands still until any other interrupt comes.
+            .args(["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=600"])
             .args(["-o", "ConnectTimeout=60", "-o", "SendEnv=SPACE_TEST_* RUST_LOG RUST_BACKTRACE"])
             .arg("-o")
             .arg(format!("UserKnownHostsFile={}", self.dir().join("known_hosts")))
