@@ -98,15 +98,8 @@ pub(crate) fn run(args: &E2eArgs) -> Result<Outcome> {
     }
 }
 
-/// Suites that a run without `--suite` takes. The others have not passed as a whole on an idle host yet; they
-/// join this list when they have.
-const BY_DEFAULT: [&str; 1] = ["path"];
-
 fn wants(args: &E2eArgs, suite: &str) -> bool {
-    if args.suites.is_empty() {
-        return BY_DEFAULT.contains(&suite);
-    }
-    args.suites.iter().any(|wanted| wanted == suite)
+    args.suites.is_empty() || args.suites.iter().any(|wanted| wanted == suite)
 }
 
 fn tests_dir() -> Utf8PathBuf {

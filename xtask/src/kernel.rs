@@ -164,7 +164,7 @@ fn build(tarball: &Utf8Path, inputs: &Utf8Path, dir: &Utf8Path) -> Result<()> {
     }
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     exec::logged(
-        "guest kernel: compiling (8 minutes on two idle cores)",
+        "guest kernel: compiling (a quarter of an hour on two idle cores)",
         "kernel-build",
         make(&tree).arg(format!("-j{jobs}")).arg("vmlinux"),
     )?;

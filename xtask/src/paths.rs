@@ -4,13 +4,20 @@
 //! `cargo clean` costs minutes instead of an hour. Everything under `target/space/` can be deleted.
 
 use std::env;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
 
-/// The root of the checkout that this xtask was compiled from.
+/// The root of the checkout that this xtask works on: the one that `cargo xtask` was called in. Where it was
+/// compiled is no witness, because checkouts may share a target directory.
 pub(crate) fn root() -> &'static Utf8Path {
-    Utf8Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Utf8Path::new("/"))
+    static ROOT: OnceLock<Utf8PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let manifest =
+            env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+        Utf8Path::new(&manifest).parent().unwrap_or(Utf8Path::new("/")).to_owned()
+    })
 }
 
 /// Inputs of the images, checked in.

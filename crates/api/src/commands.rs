@@ -16,9 +16,10 @@ use crate::{Base64Bytes, FieldErrors, Signal, Timestamp, limits, validate};
 #[serde(deny_unknown_fields)]
 pub struct CreateCommand {
     /// Program and arguments; no shell is involved. The program is looked up in `PATH` unless it holds a slash.
+    /// At most 40 KiB with `env`; larger input goes to standard input.
     #[schema(min_items = 1, max_items = 256, example = json!(["python3", "-c", "print(6*7)"]))]
     pub argv: Vec<String>,
-    /// Variables over those of the sandbox. At most 64 KiB.
+    /// Variables over those of the sandbox. At most 32 KiB.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Absolute working directory. The user's home when absent.
@@ -68,11 +69,11 @@ impl CreateCommand {
             "argv",
             format!("must have 1 to {} items", limits::ARGV_ITEMS),
         );
-        let total: usize = self.argv.iter().map(|argument| argument.len() + 1).sum();
+        let argv: usize = self.argv.iter().map(|argument| argument.len() + 1).sum();
         errors.require(
-            total <= limits::ARGV_BYTES,
+            argv + validate::env_bytes(&self.env) <= limits::COMMAND_BYTES,
             "argv",
-            format!("at most {} bytes together; larger input goes to stdin", limits::ARGV_BYTES),
+            format!("at most {} bytes with env; larger input goes to stdin", limits::COMMAND_BYTES),
         );
         if self.argv.first().is_some_and(String::is_empty) {
             errors.add("argv[0]", "must not be empty");
@@ -280,7 +281,14 @@ mod tests {
             (command(&[""]), "argv[0]"),
             (command(&["x", "a\0"]), "argv[1]"),
             (command(&vec!["x"; limits::ARGV_ITEMS + 1]), "argv"),
-            (command(&[&"x".repeat(limits::ARGV_BYTES)]), "argv"),
+            (command(&[&"x".repeat(limits::COMMAND_BYTES)]), "argv"),
+            (
+                CreateCommand {
+                    env: [("A".into(), "b".repeat(limits::ENV_BYTES / 2))].into(),
+                    ..command(&[&"x".repeat(limits::COMMAND_BYTES - limits::ENV_BYTES / 2)])
+                },
+                "argv",
+            ),
             (CreateCommand { env: [(String::new(), String::new())].into(), ..base() }, "env."),
             (CreateCommand { cwd: Some("tmp".into()), ..base() }, "cwd"),
             (CreateCommand { cwd: Some("/a\0".into()), ..base() }, "cwd"),

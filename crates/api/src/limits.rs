@@ -31,7 +31,7 @@ pub const ENV_VARIABLES: usize = 256;
 /// Longest name of an environment variable.
 pub const ENV_NAME_CHARS: usize = 256;
 /// All names and values of an environment together, with one byte each for `=` and the end.
-pub const ENV_BYTES: usize = 64 * 1024;
+pub const ENV_BYTES: usize = 32 * 1024;
 
 /// Smallest root drive, in MiB. A template's image may ask for more.
 pub const DISK_MIB_MIN: u64 = 64;
@@ -42,8 +42,9 @@ pub const DISK_MIB_DEFAULT: u64 = 2048;
 
 /// Arguments of one command.
 pub const ARGV_ITEMS: usize = 256;
-/// All arguments of a command together, with one byte each for the end.
-pub const ARGV_BYTES: usize = 128 * 1024;
+/// All arguments and variables of a command together, counted as in [`ENV_BYTES`]. With the rest of a command they
+/// fit one frame of the guest protocol.
+pub const COMMAND_BYTES: usize = 40 * 1024;
 /// Longest working directory.
 pub const CWD_BYTES: usize = 4096;
 /// Longest user name.

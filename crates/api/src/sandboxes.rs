@@ -28,7 +28,7 @@ pub struct CreateSandbox {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 64, maximum = 1_048_576)]
     pub disk_mib: Option<u64>,
-    /// Environment of every command in the sandbox. At most 64 KiB.
+    /// Environment of every command in the sandbox. At most 32 KiB.
     pub env: BTreeMap<String, String>,
     /// Key-value pairs of your own, for finding sandboxes again. At most 64.
     pub labels: BTreeMap<String, String>,

@@ -91,14 +91,13 @@ pub(crate) fn check_label(errors: &mut FieldErrors, field: &str, key: &str, valu
 }
 
 pub(crate) fn check_env(errors: &mut FieldErrors, env: &BTreeMap<String, String>) {
-    let total: usize = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     errors.require(
         env.len() <= limits::ENV_VARIABLES,
         "env",
         format!("at most {} variables", limits::ENV_VARIABLES),
     );
     errors.require(
-        total <= limits::ENV_BYTES,
+        env_bytes(env) <= limits::ENV_BYTES,
         "env",
         format!("at most {} bytes of names and values together", limits::ENV_BYTES),
     );
@@ -112,6 +111,11 @@ pub(crate) fn check_env(errors: &mut FieldErrors, env: &BTreeMap<String, String>
             errors.add(format!("env.{name}"), "a variable's value has no NUL");
         }
     }
+}
+
+/// Names and values, with one byte each for `=` and the end.
+pub(crate) fn env_bytes(env: &BTreeMap<String, String>) -> usize {
+    env.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
 }
 
 fn is_env_name(name: &str) -> bool {

@@ -1,30 +1,7 @@
-//! Named places at which the process can be made to die, to prove that nothing is lost or left behind there.
-//!
-//! `SPACE_FAIL_POINT=<name>` aborts the process when it gets to that place. The list is closed and printed by
-//! `space-controld fail-points`; between any two effects of create, exec and delete there is one.
+//! The places at which the control plane can be made to die; between any two effects of create, exec and delete there
+//! is one. [`space_fail_point`] says how.
 
-use std::sync::OnceLock;
-
-/// One place.
-#[derive(Debug, PartialEq, Eq)]
-pub struct FailPoint(&'static str);
-
-impl FailPoint {
-    pub const fn name(&self) -> &'static str {
-        self.0
-    }
-}
-
-macro_rules! fail_points {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub static $name: &FailPoint = &FailPoint($text);)*
-
-        /// All of them, in the order in which a sandbox's life meets them.
-        pub const ALL: &[&str] = &[$($text),*];
-    };
-}
-
-fail_points! {
+space_fail_point::fail_points! {
     /// Everything of a create is written, nothing is committed.
     CREATE_BEFORE_COMMIT = "create.before_commit";
     /// Committed; the controller has not been nudged, and the caller has no answer.
@@ -57,28 +34,13 @@ fail_points! {
     CONCLUDE_AFTER_COMMIT = "conclude.after_commit";
 }
 
-/// Dies here if that was asked for.
-pub fn hit(point: &FailPoint) {
-    static WANTED: OnceLock<Option<String>> = OnceLock::new();
-    let wanted = WANTED.get_or_init(|| std::env::var("SPACE_FAIL_POINT").ok());
-    if wanted.as_deref() == Some(point.name()) {
-        tracing::error!(fail_point = point.name(), "aborting as asked");
-        std::process::abort();
-    }
-}
-
-/// Whether `SPACE_FAIL_POINT` names something that does not exist: a test that waits for it would prove nothing.
-pub fn unknown() -> Option<String> {
-    std::env::var("SPACE_FAIL_POINT").ok().filter(|wanted| !ALL.contains(&wanted.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_unique() {
-        let unique: std::collections::BTreeSet<_> = ALL.iter().collect();
+        let unique: std::collections::BTreeSet<_> = ALL.iter().map(|point| point.name()).collect();
         assert_eq!(unique.len(), ALL.len());
     }
 }

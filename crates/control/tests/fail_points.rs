@@ -166,6 +166,10 @@ async fn dies_at(point: &'static str) {
     assert!(node.command_count() <= 1, "{point}: the command was made {} times", node.command_count());
 }
 
+fn names() -> Vec<&'static str> {
+    fail_point::ALL.iter().map(|point| point.name()).collect()
+}
+
 macro_rules! fail_points {
     ($($test:ident = $point:literal;)*) => {
         $(
@@ -177,7 +181,7 @@ macro_rules! fail_points {
 
         #[test]
         fn every_fail_point_has_its_test() {
-            assert_eq!(fail_point::ALL, [$($point),*]);
+            assert_eq!(names(), [$($point),*]);
         }
     };
 }
@@ -205,5 +209,5 @@ fn the_list_is_printed() {
     let output =
         std::process::Command::new(env!("CARGO_BIN_EXE_space-controld")).arg("fail-points").output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(printed.lines().collect::<Vec<_>>(), fail_point::ALL);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), names());
 }

@@ -53,8 +53,6 @@ pub struct NodeConfig {
     pub deadlines: DeadlineConfig,
     #[serde(default)]
     pub telemetry: space_runtime::telemetry::TelemetryConfig,
-    /// Abort at this fail point. For tests.
-    pub fail_point: Option<String>,
 }
 
 /// How to reach and trust control.

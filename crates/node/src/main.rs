@@ -13,9 +13,6 @@ struct Arguments {
     /// The configuration file; `SPACE_NODED__<KEY>` variables override it.
     #[arg(long, env = "SPACE_NODED_CONFIG", default_value = "/etc/space/noded.toml")]
     config: Utf8PathBuf,
-    /// Abort at this fail point. For tests.
-    #[arg(long, env = "SPACE_FAIL_POINT", hide = true)]
-    fail_point: Option<String>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -36,10 +33,7 @@ fn main() -> anyhow::Result<()> {
 
 fn print_fail_points() -> anyhow::Result<()> {
     use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    for point in fail_point::FailPoint::ALL {
-        writeln!(out, "{}", point.name())?;
-    }
+    std::io::stdout().write_all(space_fail_point::list(fail_point::ALL).as_bytes())?;
     Ok(())
 }
 
@@ -48,14 +42,12 @@ fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     // Both of our TLS users take whatever is the process's default.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(arguments, config))
+    runtime.block_on(run(config))
 }
 
-async fn run(arguments: &Arguments, config: NodeConfig) -> anyhow::Result<()> {
+async fn run(config: NodeConfig) -> anyhow::Result<()> {
     let _telemetry = telemetry::init("space-noded", &config.telemetry)?;
-    if let Some(name) = arguments.fail_point.as_deref().or(config.fail_point.as_deref()) {
-        fail_point::arm(name)?;
-    }
+    space_fail_point::arm(fail_point::ALL)?;
     let metrics = internal::install_metrics().context("cannot record metrics")?;
     let tasks = Tasks::new();
     let deadline = std::time::Duration::from_millis(config.deadlines.shutdown_ms);

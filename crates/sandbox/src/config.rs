@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Parser;
+use clap::Args;
 
-/// Speaks to one tenant's sandboxes. Started by space-noded, which passes its socket as descriptor 3.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "space-sandboxd", version, about)]
+/// What noded decides.
+#[derive(Debug, Clone, Args)]
 pub struct SandboxdConfig {
     /// Seconds that a guest's agent gets to answer, after its start and whenever its connection is lost.
     #[arg(long, env = "SPACE_SANDBOXD_BOOT_DEADLINE", default_value = "60", value_parser = seconds)]

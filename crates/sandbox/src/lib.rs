@@ -19,6 +19,7 @@
 mod channel;
 pub mod config;
 mod console;
+pub mod fail_point;
 mod guest;
 pub mod limits;
 mod listener;

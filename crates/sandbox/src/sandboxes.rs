@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use crate::{
     config::SandboxdConfig,
     console::{self, ConsoleTail},
+    fail_point,
     guest::{Assignment, GuestClient, Owner, Setup, printable},
     limits,
     metrics::Metrics,
@@ -85,6 +86,7 @@ impl Sandboxes {
     /// Begins to serve a sandbox. One that is served under this generation already is left alone; one under another
     /// generation is released first.
     pub(crate) fn assign(&self, assign: Assign, console: Option<OwnedFd>) {
+        fail_point::ASSIGN_RECEIVED.pass();
         let mut served = self.lock();
         if let Some(old) = served.get(&assign.sandbox_id) {
             if old.generation == assign.generation && !old.client.has_ended() {
@@ -112,6 +114,7 @@ impl Sandboxes {
     }
 
     pub(crate) fn release(&self, id: &str) {
+        fail_point::RELEASE_RECEIVED.pass();
         if let Some(sandbox) = self.lock().remove(id) {
             sandbox.stop.cancel();
         }

@@ -39,6 +39,14 @@ impl Daemon {
         self.replaced(before).await
     }
 
+    /// As `kill`; but a tenant without sandboxes has no worker, the next one is started with the next sandbox.
+    pub async fn restart(self) -> Result<()> {
+        if self == Self::Worker {
+            return processes(self.program())?.into_iter().try_for_each(|pid| signal(pid, "KILL"));
+        }
+        self.kill().await
+    }
+
     /// Waits until a process other than `before` runs.
     pub async fn replaced(self, before: u32) -> Result<()> {
         wait::until("a new process", Duration::from_mins(1), || async move {
@@ -50,16 +58,27 @@ impl Daemon {
     }
 
     /// Restarts the daemon with a fail point armed: it will abort there once, and come back unarmed.
-    pub async fn arm(self, point: &str) -> Result<u32> {
+    pub async fn arm(self, point: &str) -> Result<()> {
         let file = Path::new("/run/space").join(format!("fail-point.{}", self.program()));
         fs::write(&file, point).with_context(|| format!("cannot write {}", file.display()))?;
-        self.kill().await?;
-        wait::until("the fail point to be read", Duration::from_mins(1), || async {
+        self.restart().await?;
+        if self == Self::Worker {
+            return Ok(());
+        }
+        wait::until("the fail point to be taken", Duration::from_mins(1), || async {
             ensure!(!file.exists(), "{} is still there", file.display());
             Ok(())
         })
-        .await?;
-        self.pid()
+        .await
+    }
+
+    /// How often it has died at that fail point, by its log.
+    pub fn deaths_at(self, point: &str) -> Result<usize> {
+        // A worker logs where its node does.
+        let program = if self == Self::Worker { Self::Node.program() } else { self.program() };
+        let log = fs::read_to_string(format!("/var/lib/space/logs/{program}.log"))?;
+        let named = format!("\"{point}\"");
+        Ok(log.lines().filter(|line| line.contains("aborting as asked") && line.contains(&named)).count())
     }
 
     /// The names of its fail points, as the daemon itself lists them.

@@ -1,11 +1,22 @@
-//! What a sandbox leaves behind on a node when it should leave nothing: processes, namespaces, jails, cgroups,
-//! FIFOs, tap devices, rows. The pool of waiting slots is not a leftover, but it must have its own size.
+//! What a sandbox leaves behind when it should leave nothing: processes, user ids, mounts, namespaces, jails (with the
+//! disks in them), cgroups, FIFOs, and rows on both sides. The pool of waiting slots is not a leftover, but it must
+//! have its own size.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
+use space_api::PageQuery;
 
-use crate::{Server, daemons, wait};
+use crate::{Server, daemons, journal, wait};
+
+/// Where the user ids of microVMs begin.
+const FIRST_UID: u32 = 200_000;
 
 /// How many of each resource there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +24,15 @@ pub struct Leftovers(pub BTreeMap<&'static str, usize>);
 
 impl Leftovers {
     pub fn count() -> Result<Self> {
+        let processes = daemons::processes("firecracker")?;
+        let uids: BTreeSet<_> = processes.iter().filter_map(|pid| uid(*pid)).collect();
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let of_ours = |line: &&str| line.contains(" /run/space/") || line.contains(" /var/lib/space/node/");
         Ok(Self(BTreeMap::from([
-            ("firecracker processes", daemons::processes("firecracker")?.len()),
+            ("firecracker processes", processes.len()),
+            ("user ids", uids.len()),
+            ("mounts", mounts.lines().filter(of_ours).count()),
+            ("rows of microVMs", journal::rows()?.1 as usize),
             ("network namespaces", entries("/run/space/netns")?),
             ("jails", entries("/var/lib/space/node/jails/firecracker")?),
             ("cgroups", directories("/sys/fs/cgroup/space.slice")?),
@@ -27,12 +45,23 @@ impl Leftovers {
         wait::until("nothing left over", Duration::from_mins(2), || async {
             let living = server.sandboxes().await?;
             ensure!(living.is_empty(), "still there: {living:?}");
+            let rows = journal::rows()?.0;
+            ensure!(rows == 0, "the node remembers {rows} sandboxes");
+            for node in server.client.node_list(&PageQuery::default()).await?.items {
+                ensure!(node.used.memory_mib == 0 && node.used.vcpus == 0, "still reserved: {node:?}");
+            }
             let counted = Self::count()?;
             ensure!(counted.0.values().all(|count| *count == slots), "expected {slots} of each: {counted:?}");
             Ok(())
         })
         .await
     }
+}
+
+/// `None`: it ended meanwhile, or is root's, as while the jailer still works.
+fn uid(pid: u32) -> Option<u32> {
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    (uid >= FIRST_UID).then_some(uid)
 }
 
 fn entries(path: &str) -> Result<usize> {

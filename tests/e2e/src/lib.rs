@@ -4,6 +4,7 @@
 //! `space up` started. Its address and admin key come from `SPACE_URL` and `SPACE_API_KEY_FILE`.
 
 pub mod daemons;
+mod journal;
 pub mod leftovers;
 pub mod sandbox;
 pub mod server;

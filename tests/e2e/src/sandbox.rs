@@ -1,8 +1,8 @@
 //! A sandbox for one test, and what commands in it came to.
 
-use std::{fmt, fs, time::Duration};
+use std::{fmt, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use space_api::{
     client::StreamConfig,
     commands::{CreateCommand, Exit},
@@ -12,7 +12,7 @@ use space_api::{
 use space_types::{SandboxId, SandboxState};
 use tokio::{runtime::Handle, task};
 
-use crate::{Server, daemons, server::BOOT_SECONDS, wait};
+use crate::{Server, daemons, journal, server::BOOT_SECONDS, wait};
 
 /// Removed when dropped, so that a failed test leaves nothing to the next.
 #[derive(Debug)]
@@ -45,10 +45,12 @@ impl Sandbox {
     }
 
     pub async fn create_as(server: &Server, body: CreateSandbox) -> Result<Self> {
-        let accepted = server.client.sandbox_create(&body, BOOT_SECONDS).await?;
+        // Not waited for in the same call: a test that ends meanwhile must know what to remove.
+        let accepted = server.client.sandbox_create(&body, 0).await?;
         let sandbox = Self { server: server.clone(), id: accepted.sandbox.id, removed: false };
-        let running = accepted.sandbox.state == SandboxState::Running;
-        ensure!(running, "not running: {:?} {:?}", accepted.sandbox, accepted.operation);
+        let operation = server.client.operation_get(accepted.operation.id, BOOT_SECONDS).await?;
+        let seen = server.client.sandbox_get(sandbox.id).await?;
+        ensure!(seen.state == SandboxState::Running, "not running: {seen:?} {operation:?}");
         Ok(sandbox)
     }
 
@@ -103,13 +105,7 @@ impl Sandbox {
     }
 
     pub fn firecracker_pid(&self) -> Result<u32> {
-        let mut pids = daemons::processes("firecracker")?.into_iter();
-        let holds_disk = |pid: &u32| {
-            let id = self.id.label();
-            fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|cgroup| cgroup.contains(&id))
-                || fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&id))
-        };
-        pids.find(holds_disk).with_context(|| format!("no Firecracker carries {}", self.id.label()))
+        journal::firecracker_pid(self.id)
     }
 
     pub async fn remove(mut self) -> Result<()> {

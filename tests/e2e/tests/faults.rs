@@ -29,11 +29,12 @@ async fn dies_everywhere(daemon: Daemon) -> Result<()> {
     let points = daemon.fail_points()?;
     let mut reached = 0;
     for point in &points {
-        let armed = daemon.arm(point).await?;
+        let before = daemon.deaths_at(point)?;
+        daemon.arm(point).await?;
         whole_life(&server).await.map_err(|error| error.context(format!("with {point} armed")))?;
-        if daemon.pid()? == armed {
+        if daemon.deaths_at(point)? == before {
             println!("{point}: not on the path of create, exec and delete");
-            daemon.kill().await?;
+            daemon.restart().await?;
         } else {
             reached += 1;
         }
@@ -52,6 +53,11 @@ async fn control_may_die_anywhere() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_may_die_anywhere() -> Result<()> {
     dies_everywhere(Daemon::Node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_may_die_anywhere() -> Result<()> {
+    dies_everywhere(Daemon::Worker).await
 }
 
 /// The same command goes on under new daemons; its reader sees every line once.

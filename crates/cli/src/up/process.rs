@@ -33,9 +33,10 @@ use super::user::Account;
 use crate::sys;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Short: while it lasts, the installation has no such program.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Who lived for so long died of something new.
-const STABLE: Duration = Duration::from_mins(1);
+const STABLE: Duration = Duration::from_secs(10);
 const LOG_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// How to run a program.
@@ -167,6 +168,7 @@ fn spawn(program: &Program, log: &Utf8Path) -> anyhow::Result<Child> {
     if program.clear_environment {
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C");
     }
+    command.envs(space_fail_point::for_child(program.name)?.map(|name| (space_fail_point::VARIABLE, name)));
     for secret in ["SPACE_API_KEY", "SPACE_CREDENTIALS"] {
         command.env_remove(secret);
     }

@@ -72,7 +72,7 @@ impl App {
         request.validate()?;
         let new = NewCommand::new(tenant, sandbox, key);
         let route = self.route(Some(tenant), sandbox).await?;
-        fail_point::hit(fail_point::EXEC_BEFORE_WORKER_CALL);
+        fail_point::EXEC_BEFORE_WORKER_CALL.pass();
         let asked = proto::CreateCommandRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -82,7 +82,7 @@ impl App {
         let mut client = self.worker(&route)?;
         let answer =
             self.call(&route, client.create_command(asked)).await.map_err(|error| new.refusal(error))?;
-        fail_point::hit(fail_point::EXEC_AFTER_WORKER_CALL);
+        fail_point::EXEC_AFTER_WORKER_CALL.pass();
         let mut command = command(sandbox, new.id, answer);
         fill_in(&mut command, request);
         Ok(CommandCreated { command, attach: self.attach(sandbox, new.id) })

@@ -33,7 +33,7 @@ impl App {
     ) -> Result<Exec, AppError> {
         request.validate()?;
         let new = NewCommand::new(tenant, sandbox, key);
-        fail_point::hit(fail_point::EXEC_BEFORE_WORKER_CALL);
+        fail_point::EXEC_BEFORE_WORKER_CALL.pass();
         let target = Target {
             tenant: Some(tenant),
             sandbox,
@@ -42,7 +42,7 @@ impl App {
             create: Some(spec(request)),
         };
         let stream = self.command_attach(target).await.map_err(|error| new.refusal(error))?;
-        fail_point::hit(fail_point::EXEC_AFTER_WORKER_CALL);
+        fail_point::EXEC_AFTER_WORKER_CALL.pass();
         let created =
             CommandCreated { command: fresh(sandbox, new.id, request), attach: self.attach(sandbox, new.id) };
         Ok(Exec { created, stream })
@@ -54,7 +54,7 @@ impl Exec {
     pub(crate) fn into_stream(self) -> impl Stream<Item = Positioned> {
         let first = Positioned { position: None, event: CommandEvent::Command(Box::new(self.created)) };
         stream::once(async {
-            fail_point::hit(fail_point::EXEC_BEFORE_FIRST_EVENT);
+            fail_point::EXEC_BEFORE_FIRST_EVENT.pass();
             first
         })
         .chain(self.stream.into_stream())

@@ -29,7 +29,7 @@ impl App {
         let claimed = self.store.sandbox_create(tenant, request, &reference, class, claim).await?;
         let answer = match claimed {
             Claimed::Done(created) => {
-                fail_point::hit(fail_point::CREATE_AFTER_COMMIT);
+                fail_point::CREATE_AFTER_COMMIT.pass();
                 self.announce(created.changed);
                 self.nudges.nudge(created.changed.sandbox_id);
                 created.answer
@@ -68,7 +68,7 @@ impl App {
         wait: Duration,
     ) -> Result<SandboxOperation, AppError> {
         let answer = self.store.sandbox_delete(tenant, id).await?.ok_or(AppError::NotFound("sandbox"))?;
-        fail_point::hit(fail_point::DELETE_AFTER_COMMIT);
+        fail_point::DELETE_AFTER_COMMIT.pass();
         self.announce(crate::store::sandbox_changes::Changed { tenant_id: tenant, sandbox_id: id });
         if !answer.operation.status.is_done() {
             self.nudges.nudge(id);

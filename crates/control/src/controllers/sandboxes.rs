@@ -85,11 +85,11 @@ pub(crate) async fn reconcile(app: &App, id: SandboxId) -> Result<(), StoreError
 }
 
 async fn ensure(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
-    fail_point::hit(fail_point::CREATE_BEFORE_NODE_CALL);
+    fail_point::CREATE_BEFORE_NODE_CALL.pass();
     let begun = Instant::now();
     let answer = app.nodes.ensure(work, app.limits.ensure_timeout).await;
     metrics::histogram!("space_node_call_seconds", "call" => "ensure").record(begun.elapsed().as_secs_f64());
-    fail_point::hit(fail_point::CREATE_AFTER_NODE_CALL);
+    fail_point::CREATE_AFTER_NODE_CALL.pass();
     match answer {
         Ok(report) => match parse_report(&report) {
             Some((reported, seen)) if reported == work.id => {
@@ -114,12 +114,12 @@ async fn ensure(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
 }
 
 async fn remove(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
-    fail_point::hit(fail_point::DELETE_BEFORE_NODE_CALL);
+    fail_point::DELETE_BEFORE_NODE_CALL.pass();
     let node = NodeContact { id: work.node_id, address: work.node_address.clone(), fence: work.fence };
     let begun = Instant::now();
     let answer = app.nodes.remove(&node, work.id, work.generation, app.limits.remove_timeout).await;
     metrics::histogram!("space_node_call_seconds", "call" => "remove").record(begun.elapsed().as_secs_f64());
-    fail_point::hit(fail_point::DELETE_AFTER_NODE_CALL);
+    fail_point::DELETE_AFTER_NODE_CALL.pass();
     match answer {
         Ok(()) => conclude(app, work, Observed::Absent).await,
         Err(status) if status.code() == Code::NotFound => conclude(app, work, Observed::Absent).await,
@@ -132,7 +132,7 @@ async fn remove(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
 
 async fn conclude(app: &App, work: &SandboxWork, seen: Observed) -> Result<(), StoreError> {
     let changed = app.store.sandbox_conclude(work.id, work.generation, seen).await?;
-    fail_point::hit(fail_point::CONCLUDE_AFTER_COMMIT);
+    fail_point::CONCLUDE_AFTER_COMMIT.pass();
     if let Some(changed) = changed {
         app.announce(changed);
     }
@@ -142,7 +142,7 @@ async fn conclude(app: &App, work: &SandboxWork, seen: Observed) -> Result<(), S
 /// After an observation.
 pub(crate) fn announce(app: &App, changed: Option<crate::store::sandbox_changes::Changed>) {
     if let Some(changed) = changed {
-        fail_point::hit(fail_point::OBSERVE_AFTER_COMMIT);
+        fail_point::OBSERVE_AFTER_COMMIT.pass();
         app.announce(changed);
     }
 }

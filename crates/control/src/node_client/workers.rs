@@ -12,6 +12,9 @@ use crate::{
     store::sandboxes::Route,
 };
 
+/// A list with every command that a guest remembers, and each of them as large as may be.
+const LARGEST_REPLY: usize = 8 << 20;
+
 /// One worker, at one address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct WorkerKey {
@@ -36,7 +39,7 @@ impl Workers {
     pub(crate) fn client(&self, route: &Route) -> Result<CommandsClient<Channel>, tonic::transport::Error> {
         let key = WorkerKey::of(route);
         let channel = self.0.get(&key, Peer::Worker(route.node_id, route.tenant_id), &route.data_address)?;
-        Ok(CommandsClient::new(channel))
+        Ok(CommandsClient::new(channel).max_decoding_message_size(LARGEST_REPLY))
     }
 
     /// After a broken connection.

@@ -225,7 +225,7 @@ impl Store {
         let sandbox = read(&mut tx, id).await?;
         let answer = SandboxOperation { sandbox, operation };
         super::idempotency::finish(&mut tx, claim, 202, &answer).await?;
-        crate::fail_point::hit(crate::fail_point::CREATE_BEFORE_COMMIT);
+        crate::fail_point::CREATE_BEFORE_COMMIT.pass();
         tx.commit().await?;
         Ok(Claimed::Done(Created { answer, changed: Changed { tenant_id: tenant, sandbox_id: id } }))
     }
@@ -254,7 +254,7 @@ impl Store {
         let operation = operations::insert(&mut tx, tenant, id, OperationKind::Delete).await?;
         settle(&mut tx, id, &before).await?;
         let sandbox = read(&mut tx, id).await?;
-        crate::fail_point::hit(crate::fail_point::DELETE_BEFORE_COMMIT);
+        crate::fail_point::DELETE_BEFORE_COMMIT.pass();
         tx.commit().await?;
         Ok(Some(SandboxOperation { sandbox, operation }))
     }
@@ -297,7 +297,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         settle(&mut tx, id, &before).await?;
-        crate::fail_point::hit(crate::fail_point::OBSERVE_BEFORE_COMMIT);
+        crate::fail_point::OBSERVE_BEFORE_COMMIT.pass();
         tx.commit().await?;
         let tenant_id = TenantId::from_uuid(before.tenant_id);
         Ok((Report::Applied, Some(Changed { tenant_id, sandbox_id: id })))
@@ -332,7 +332,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         settle(&mut tx, id, &before).await?;
-        crate::fail_point::hit(crate::fail_point::CONCLUDE_BEFORE_COMMIT);
+        crate::fail_point::CONCLUDE_BEFORE_COMMIT.pass();
         tx.commit().await?;
         Ok(Some(Changed { tenant_id: TenantId::from_uuid(before.tenant_id), sandbox_id: id }))
     }

@@ -19,7 +19,7 @@ use crate::{
     cgroup::{Cgroup, CgroupLimits, CgroupParent},
     config::NodeConfig,
     disk::{JailDir, JailError},
-    fail_point::FailPoint,
+    fail_point,
     fc::{FirecrackerClient, FirecrackerError, TAP_NAME, pool_calls},
     image::BootFiles,
     journal::{Journal, JournalError, VmStage},
@@ -80,7 +80,7 @@ impl SlotMaker {
     /// Makes a slot whose Firecracker answers. On failure nothing of it is left.
     pub(crate) async fn prepare(&self) -> Result<PreparedVm, PrepareError> {
         let place = self.journal.begin_vm(self.config.vm_uids.count).await?;
-        FailPoint::SlotJournaled.pass();
+        fail_point::SLOT_JOURNALED.pass();
         match self.furnish(place).await {
             Ok(prepared) => Ok(prepared),
             Err(error) => {
@@ -92,16 +92,16 @@ impl SlotMaker {
 
     async fn furnish(&self, place: Place) -> Result<PreparedVm, PrepareError> {
         self.make_namespace(place).await?;
-        FailPoint::SlotNamespaceMade.pass();
+        fail_point::SLOT_NAMESPACE_MADE.pass();
         let cgroup = self.cgroups.leaf(&place.vm.to_string());
         let jail = self.make_jail(place, cgroup.clone()).await?;
-        FailPoint::SlotJailMade.pass();
+        fail_point::SLOT_JAIL_MADE.pass();
         let process = self.spawn_jailer(place, &cgroup).await?;
-        FailPoint::SlotSpawned.pass();
+        fail_point::SLOT_SPAWNED.pass();
         self.journal.set_vm_process(place.vm, process.identity()).await?;
         let api = self.connect_api(place, &jail, &process).await?;
         self.journal.set_vm_stage(place.vm, VmStage::Pooled).await?;
-        FailPoint::SlotReady.pass();
+        fail_point::SLOT_READY.pass();
         Ok(PreparedVm { place, process, jail, cgroup, api })
     }
 

@@ -7,7 +7,7 @@ use std::{fs, io};
 use crate::{
     cgroup::CgroupParent,
     disk::remove_tree,
-    fail_point::FailPoint,
+    fail_point,
     journal::{Journal, JournalError, VmStage},
     place::{Layout, Place},
     sys::unmake_namespace,
@@ -42,7 +42,7 @@ impl Releaser {
         self.end(place).await?;
         let jail = self.layout.jail(place.vm);
         self.step("jail", place, move || remove_tree(&jail)).await?;
-        FailPoint::RemoveJailGone.pass();
+        fail_point::REMOVE_JAIL_GONE.pass();
         Ok(self.journal.forget_vm(place.vm).await?)
     }
 
@@ -50,12 +50,12 @@ impl Releaser {
     pub(crate) async fn end(&self, place: Place) -> Result<(), ReleaseError> {
         let cgroup = self.cgroups.leaf(&place.vm.to_string());
         self.step("cgroup", place, move || cgroup.destroy()).await?;
-        FailPoint::RemoveKilled.pass();
+        fail_point::REMOVE_KILLED.pass();
         let namespace = self.layout.namespace(place.slot);
         self.step("namespace", place, move || unmake_namespace(&namespace)).await?;
         let console = self.layout.console(place.vm);
         self.step("console", place, move || ignore_missing(fs::remove_file(console))).await?;
-        FailPoint::RemoveNamespaceGone.pass();
+        fail_point::REMOVE_NAMESPACE_GONE.pass();
         Ok(())
     }
 

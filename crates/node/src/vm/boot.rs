@@ -21,7 +21,7 @@ use super::{Ending, LiveVm, NodeContext, VmError, classify, driver::hint_of};
 use crate::{
     cgroup::CgroupLimits,
     disk::{CloneDiskError, clone_disk, has_room},
-    fail_point::FailPoint,
+    fail_point,
     fc::{FirecrackerClient, MachineShape, claim_calls, start_call},
     image::ImageError,
     journal::{JournalError, SandboxRecord, VmStage},
@@ -96,22 +96,22 @@ impl Boot {
 
     async fn start(&mut self) -> Result<(LiveVm, String), Stop> {
         let image = self.fetch_image().await?;
-        FailPoint::EnsureImageReady.pass();
+        fail_point::ENSURE_IMAGE_READY.pass();
         let prepared = self.claim_slot().await?;
         let PreparedVm { place, process, jail, cgroup, mut api } = prepared;
         let vm = LiveVm { place, process, jail: Arc::new(jail), cgroup };
         self.clone_disk(&vm, image).await?;
-        FailPoint::EnsureDiskCloned.pass();
+        fail_point::ENSURE_DISK_CLONED.pass();
         self.configure(&vm, &mut api).await?;
-        FailPoint::EnsureConfigured.pass();
+        fail_point::ENSURE_CONFIGURED.pass();
         self.check_cancelled()?;
         api.put(start_call()).await.map_err(|error| failed(&error))?;
-        FailPoint::EnsureStarted.pass();
+        fail_point::ENSURE_STARTED.pass();
         let deadline = Instant::now() + self.node.config.deadlines.boot();
         let address = self.assign(&vm).await?;
-        FailPoint::EnsureAssigned.pass();
+        fail_point::ENSURE_ASSIGNED.pass();
         self.wait_for_agent(&vm, deadline).await?;
-        FailPoint::EnsureAgentReady.pass();
+        fail_point::ENSURE_AGENT_READY.pass();
         Ok((vm, address))
     }
 
@@ -157,13 +157,13 @@ impl Boot {
             | PrepareError::Firecracker(_)
             | PrepareError::Release(_) => failed(&error),
         })?;
-        FailPoint::EnsureSlotClaimed.pass();
+        fail_point::ENSURE_SLOT_CLAIMED.pass();
         // Known to ourselves first: if the journal fails now, the VM is taken away all the same.
         self.record.vm = Some(prepared.place.vm);
         let written =
             self.node.journal.put_sandbox_and_vm(self.record.clone(), prepared.place.vm, VmStage::Claimed);
         written.await.map_err(|error| failed(&error))?;
-        FailPoint::EnsureVmMapped.pass();
+        fail_point::ENSURE_VM_MAPPED.pass();
         self.check_cancelled()?;
         Ok(prepared)
     }

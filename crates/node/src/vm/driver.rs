@@ -19,7 +19,7 @@ use super::{
     requests::{Admission, Life, Request, admit},
 };
 use crate::{
-    fail_point::FailPoint,
+    fail_point,
     journal::{Phase, SandboxRecord, now_ms},
     sys::ExitStatus,
     worker::{Assignment, WorkerEvent},
@@ -173,7 +173,7 @@ impl Driver {
         record.started_at_ms = now_ms();
         self.record = Some(record.clone());
         self.put().await?;
-        FailPoint::EnsureRecorded.pass();
+        fail_point::ENSURE_RECORDED.pass();
         self.publish();
         self.node.workers.warm(ensure.tenant);
         let Some(events) = self.events.take() else { return Err(VmError::Internal) };
@@ -224,7 +224,7 @@ impl Driver {
         self.hint = None;
         self.enter(Phase::Running, "");
         let put = self.put().await;
-        FailPoint::EnsureRunning.pass();
+        fail_point::ENSURE_RUNNING.pass();
         if let Err(error) = put {
             // It runs, and a restart would take it for a boot that was cut off: better none at all.
             return self.refuse(error).await;

@@ -12,7 +12,7 @@ use super::{
     requests::{Admission, Request, admit},
 };
 use crate::{
-    fail_point::FailPoint,
+    fail_point,
     journal::{Phase, VmStage},
     sys::ExitStatus,
     worker::WorkerEvent,
@@ -35,7 +35,7 @@ impl Driver {
     }
 
     pub(super) async fn ended(&mut self, status: ExitStatus) {
-        FailPoint::EndSeen.pass();
+        fail_point::END_SEEN.pass();
         let Some(vm) = &self.vm else { return };
         let out_of_memory = vm.ran_out_of_memory();
         let orderly = matches!(status, ExitStatus::Code(0) | ExitStatus::Unknown);
@@ -72,7 +72,7 @@ impl Driver {
         if let Err(error) = self.node.journal.put_sandbox_and_vm(record, place.vm, VmStage::Ended).await {
             tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "cannot journal an end");
         }
-        FailPoint::EndRecorded.pass();
+        fail_point::END_RECORDED.pass();
         metrics::counter!("space_node_ends_total").increment(1);
         self.publish();
         self.node.workers.release(tenant, self.sandbox).await;
@@ -100,9 +100,9 @@ impl Driver {
         record.enter(Phase::Removing, "");
         let (tenant, vm) = (record.tenant, record.vm);
         self.put().await?;
-        FailPoint::RemoveRecorded.pass();
+        fail_point::REMOVE_RECORDED.pass();
         self.node.workers.release(tenant, self.sandbox).await;
-        FailPoint::RemoveReleased.pass();
+        fail_point::REMOVE_RELEASED.pass();
         if let Some(vm) = vm {
             remove_vm(&self.node, vm).await.map_err(|error| {
                 tracing::error!(sandbox = %self.sandbox, error = %chain(error.as_ref()), "cannot remove a VM");
@@ -118,7 +118,7 @@ impl Driver {
             record.config = space_node_proto::node::SandboxConfig::default();
         }
         self.put().await?;
-        FailPoint::RemoveForgotten.pass();
+        fail_point::REMOVE_FORGOTTEN.pass();
         metrics::counter!("space_node_removals_total").increment(1);
         self.publish();
         Ok(())

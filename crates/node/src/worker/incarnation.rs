@@ -21,7 +21,7 @@ use crate::{
     cgroup::{CgroupLimits, CgroupParent},
     config::NodeConfig,
     enrol::ControlLink,
-    fail_point::FailPoint,
+    fail_point,
     journal::{Journal, JournalError, WorkerRecord},
     sys::{ChildSetup, Pidfd, Spawner},
 };
@@ -107,7 +107,7 @@ impl WorkerContext {
         };
         let command = self.command().map_err(StartError::Spawn)?;
         let pid = self.spawner.spawn(command, setup).await.map_err(StartError::Spawn)?;
-        FailPoint::WorkerSpawned.pass();
+        fail_point::WORKER_SPAWNED.pass();
         let process = Pidfd::of_child(pid).map_err(StartError::Spawn)?;
         Ok((channel, process))
     }
@@ -115,10 +115,12 @@ impl WorkerContext {
     /// Its log goes where ours goes.
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(&self.config.worker);
+        let fail_point = space_fail_point::for_child("space-sandboxd").map_err(io::Error::other)?;
         let seconds = self.config.deadlines.boot().as_secs().max(1).to_string();
         command
             .env_clear()
             .env("SPACE_SANDBOXD_BOOT_DEADLINE", seconds)
+            .envs(fail_point.map(|name| (space_fail_point::VARIABLE, name)))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(stderr()?)

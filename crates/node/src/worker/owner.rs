@@ -31,7 +31,7 @@ use super::{
     incarnation::{Incarnation, WorkerContext, configuration},
 };
 use crate::{
-    fail_point::FailPoint,
+    fail_point,
     journal::{JournalError, WorkerRecord},
     place::jail_names,
 };
@@ -110,7 +110,7 @@ impl WorkerOwner {
     async fn begin(&mut self) -> Result<(WorkerRecord, TcpListener), WorkersError> {
         let context = Arc::clone(&self.context);
         let worker = context.journal.begin_worker(self.tenant, context.config.worker_uids.count).await?;
-        FailPoint::WorkerJournaled.pass();
+        fail_point::WORKER_JOURNALED.pass();
         let ip = context.config.worker_ip;
         let again = worker.port.and_then(|port| TcpListener::bind((ip, port)).ok());
         let listener = again.map_or_else(|| TcpListener::bind((ip, 0)), Ok).map_err(WorkersError::Listen)?;

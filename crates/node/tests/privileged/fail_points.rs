@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use space_node::fail_point::FailPoint;
+use space_fail_point::FailPoint;
+use space_node::fail_point;
 use space_node_proto::common::Phase;
 use space_types::SandboxId;
 
@@ -12,22 +13,22 @@ use crate::kit::Kit;
 async fn dying_at_any_fail_point_loses_and_leaks_nothing() {
     let mut kit = Kit::new().await;
     let mut died_at = Vec::new();
-    for point in FailPoint::ALL {
+    for point in fail_point::ALL {
         eprintln!("fail point {}", point.name());
         if die_at(&mut kit, *point).await {
             died_at.push(point.name());
         }
     }
     let missed: Vec<_> =
-        FailPoint::ALL.iter().map(|p| p.name()).filter(|name| !died_at.contains(name)).collect();
-    eprintln!("{} fail points, died at {}", FailPoint::ALL.len(), died_at.len());
+        fail_point::ALL.iter().map(|p| p.name()).filter(|name| !died_at.contains(name)).collect();
+    eprintln!("{} fail points, died at {}", fail_point::ALL.len(), died_at.len());
     assert!(missed.is_empty(), "never came past {missed:?}");
 }
 
 /// Whether the daemon died there.
 async fn die_at(kit: &mut Kit, point: FailPoint) -> bool {
     let sandbox = SandboxId::new();
-    kit.settings.fail_point = Some(point.name().to_owned());
+    kit.settings.fail_point = Some(point);
     kit.start();
     let died = drive(kit, sandbox, point).await;
     if !died {

@@ -14,6 +14,7 @@ use std::{
 
 use aws_lc_rs::digest::{SHA256, digest};
 use camino::{Utf8Path, Utf8PathBuf};
+use space_fail_point::FailPoint;
 use space_node_proto::{
     common::ObservedSandbox,
     node::{
@@ -58,7 +59,7 @@ pub(crate) struct Settings {
     pub(crate) boot_ms: u64,
     pub(crate) memory_mib: u64,
     pub(crate) disk_reserve_mib: u64,
-    pub(crate) fail_point: Option<String>,
+    pub(crate) fail_point: Option<FailPoint>,
 }
 
 /// Fails the test with what the machine lacks.
@@ -136,6 +137,7 @@ impl Kit {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("noded.log")).unwrap();
         let child = Command::new(required("SPACE_BIN").join("space-noded"))
             .args(["--config", self.path("noded.toml").as_str()])
+            .envs(self.settings.fail_point.map(|point| ("SPACE_FAIL_POINT", point.name())))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -145,8 +147,6 @@ impl Kit {
 
     fn configuration(&self) -> String {
         let (assets, settings) = (required("SPACE_ASSETS"), &self.settings);
-        let fail_point =
-            settings.fail_point.as_ref().map_or_else(String::new, |name| format!("fail_point = '{name}'"));
         format!(
             r#"
             name = "test"
@@ -159,7 +159,6 @@ impl Kit {
             vm_cgroup = "{vm_cgroup}"
             worker_cgroup = "{worker_cgroup}"
             pool = {pool}
-            {fail_point}
             [control]
             url = "https://127.0.0.1:{registry}"
             authority = "{authority}"

@@ -28,7 +28,7 @@ use super::{
     readers::Readers,
     text::printable,
 };
-use crate::{limits, metrics::Metrics, node::NodeHandle};
+use crate::{fail_point, limits, metrics::Metrics, node::NodeHandle};
 
 /// Who the guest is to be.
 #[derive(Debug, Clone)]
@@ -298,6 +298,7 @@ impl Owner {
 
     pub(super) async fn mark_ready(&mut self) {
         self.ready = true;
+        fail_point::GUEST_READY.pass();
         self.setup.node.ready(self.agent_version.clone()).await;
     }
 }

@@ -45,3 +45,42 @@ fn spec(spec: GuestSpec) -> CommandSpec {
     let GuestSpec { argv, env, cwd, user, timeout_ms, stdin } = spec;
     CommandSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin }
 }
+
+#[cfg(test)]
+mod tests {
+    use space_api::{commands::CreateCommand, limits};
+
+    use super::*;
+
+    #[test]
+    fn the_largest_command_that_the_api_takes_fits_the_guest_protocol() {
+        let names = (0..limits::ENV_VARIABLES).map(|n| (format!("V{n:03}"), String::new()));
+        let env: std::collections::BTreeMap<_, _> = names.collect();
+        let room = limits::COMMAND_BYTES - limits::ENV_VARIABLES * 6 - (limits::ARGV_ITEMS - 1) * 2;
+        let mut argv = vec!["x".to_owned(); limits::ARGV_ITEMS - 1];
+        argv.push("x".repeat(room - 1));
+        let command = CreateCommand {
+            argv,
+            env,
+            cwd: Some(format!("/{}", "x".repeat(limits::CWD_BYTES - 1))),
+            user: Some("x".repeat(limits::USER_CHARS)),
+            timeout_seconds: Some(limits::TIMEOUT_SECONDS),
+            stdin: true,
+        };
+        assert_eq!(command.validate(), Ok(()));
+        let spec = CommandSpec {
+            argv: command.argv,
+            env: command.env.into_iter().collect(),
+            cwd: command.cwd.unwrap_or_default(),
+            user: command.user.unwrap_or_default(),
+            timeout_ms: limits::TIMEOUT_SECONDS * 1000,
+            stdin: true,
+        };
+        assert!(checked_spec(Some(spec.clone())).is_ok());
+        let longer = spec.argv.iter().chain([&"x".repeat(4096)]).cloned().collect();
+        assert!(
+            checked_spec(Some(CommandSpec { argv: longer, ..spec })).is_err(),
+            "the limit could be higher"
+        );
+    }
+}

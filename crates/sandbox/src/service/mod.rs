@@ -29,6 +29,7 @@ use tonic::{Request, Response, Status, transport::Server};
 use tracing::error;
 
 use crate::{
+    fail_point,
     guest::{CallError, CommandStream, Fate, GuestClient, check::Broken},
     limits,
     listener::Connection,
@@ -85,7 +86,9 @@ impl Commands for CommandService {
         validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
         let spec = convert::checked_spec(spec)?;
         let asked = GuestCreate { command_id, spec: Some(spec.clone()) };
+        fail_point::EXEC_RECEIVED.pass();
         let Reply::CreateCommand(reply) = guest.call(asked).await? else { return Err(unexpected()) };
+        fail_point::EXEC_ACCEPTED.pass();
         Ok(Response::new(command(reply.command, Some(spec))?))
     }
 
@@ -98,8 +101,10 @@ impl Commands for CommandService {
         let guest = self.guest(&sandbox_id, generation)?;
         validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
         let create = create.map(|spec| convert::checked_spec(Some(spec))).transpose()?;
+        fail_point::EXEC_RECEIVED.pass();
         // The guest's owner fills in the credit.
         let stream = guest.attach(GuestAttach { command_id, after_sequence, credit: 0, create }).await?;
+        fail_point::EXEC_ACCEPTED.pass();
         Ok(Response::new(stream.map_err(Status::from as fn(CallError) -> Status)))
     }
 

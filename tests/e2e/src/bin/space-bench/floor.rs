@@ -5,7 +5,10 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{Read, Write},
-    os::unix::{fs::chown, net::UnixStream},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -55,6 +58,8 @@ fn prepare(name: &str, jail: &Path) -> Result<()> {
     run("cp", &["--reflink=auto", &asset("initramfs.cpio"), &format!("{}/initramfs.img", jail.display())])?;
     let image = newest_image()?;
     run("cp", &["--reflink=always", &image, &format!("{}/disk.img", jail.display())])?;
+    // The store's file is read-only, and so is a copy of it.
+    fs::set_permissions(jail.join("disk.img"), fs::Permissions::from_mode(0o600))?;
     fs::write(jail.join("empty.img"), [0; 512])?;
     for file in ["disk.img", "empty.img", "vmlinux", "initramfs.img"] {
         chown(jail.join(file), Some(UID), Some(UID)).with_context(|| format!("{file} from {assets}"))?;

@@ -66,6 +66,7 @@ async fn create(server: &Server, runs: usize) -> Result<(Series, Series)> {
     for run in 0..=runs {
         let raw = floor::boot_to_first_output(run)?;
         let api = product::create_to_first_output(server).await?;
+        eprintln!("create {run}/{runs}: floor {raw:.2?}, ours {api:.2?}");
         if run > 0 {
             floor.push(raw);
             ours.push(api);
