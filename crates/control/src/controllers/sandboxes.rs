@@ -30,6 +30,18 @@ const BATCH: u32 = 256;
 /// A taken trigger becomes due again after so long.
 const AGAIN_MS: i64 = 10_000;
 
+/// How soon a node that failed to answer is asked again. It may only have been started anew.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What one look came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Settled, or something else will bring it back here.
+    Done,
+    /// The node did not do what it was asked to.
+    Again,
+}
+
 /// What one look at a sandbox says is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -72,11 +84,11 @@ fn decide(work: &SandboxWork, create_deadline: Duration) -> Action {
     }
 }
 
-/// Looks at one sandbox and acts. Errors of the node are its own to report or the timer's to retry.
-pub(crate) async fn reconcile(app: &App, id: SandboxId) -> Result<(), StoreError> {
-    let Some(work) = app.store.sandbox_work(id).await? else { return Ok(()) };
+/// Looks at one sandbox and acts.
+pub(crate) async fn reconcile(app: &App, id: SandboxId) -> Result<Looked, StoreError> {
+    let Some(work) = app.store.sandbox_work(id).await? else { return Ok(Looked::Done) };
     match decide(&work, app.limits.create_deadline) {
-        Action::Nothing | Action::Wait => Ok(()),
+        Action::Nothing | Action::Wait => Ok(Looked::Done),
         Action::Ensure => ensure(app, &work).await,
         Action::GiveUp => conclude(app, &work, Observed::Failed(Reason::NodeError)).await,
         Action::Remove => remove(app, &work).await,
@@ -84,7 +96,7 @@ pub(crate) async fn reconcile(app: &App, id: SandboxId) -> Result<(), StoreError
     }
 }
 
-async fn ensure(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
+async fn ensure(app: &App, work: &SandboxWork) -> Result<Looked, StoreError> {
     fail_point::CREATE_BEFORE_NODE_CALL.pass();
     let begun = Instant::now();
     let answer = app.nodes.ensure(work, app.limits.ensure_timeout).await;
@@ -95,11 +107,11 @@ async fn ensure(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
             Some((reported, seen)) if reported == work.id => {
                 let (_, changed) = app.store.sandbox_observe(work.node_id, work.id, &seen).await?;
                 announce(app, changed);
-                Ok(())
+                Ok(Looked::Done)
             }
             Some(_) | None => {
                 tracing::warn!(sandbox = %work.id, node = %work.node_id, "a node's answer makes no sense");
-                Ok(())
+                Ok(Looked::Done)
             }
         },
         Err(status) if status.code() == Code::ResourceExhausted => {
@@ -108,12 +120,12 @@ async fn ensure(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
         }
         Err(status) => {
             tracing::info!(sandbox = %work.id, node = %work.node_id, %status, "the node could not ensure the sandbox");
-            Ok(())
+            Ok(Looked::Again)
         }
     }
 }
 
-async fn remove(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
+async fn remove(app: &App, work: &SandboxWork) -> Result<Looked, StoreError> {
     fail_point::DELETE_BEFORE_NODE_CALL.pass();
     let node = NodeContact { id: work.node_id, address: work.node_address.clone(), fence: work.fence };
     let begun = Instant::now();
@@ -125,18 +137,18 @@ async fn remove(app: &App, work: &SandboxWork) -> Result<(), StoreError> {
         Err(status) if status.code() == Code::NotFound => conclude(app, work, Observed::Absent).await,
         Err(status) => {
             tracing::info!(sandbox = %work.id, node = %work.node_id, %status, "the node could not remove the sandbox");
-            Ok(())
+            Ok(Looked::Again)
         }
     }
 }
 
-async fn conclude(app: &App, work: &SandboxWork, seen: Observed) -> Result<(), StoreError> {
+async fn conclude(app: &App, work: &SandboxWork, seen: Observed) -> Result<Looked, StoreError> {
     let changed = app.store.sandbox_conclude(work.id, work.generation, seen).await?;
     fail_point::CONCLUDE_AFTER_COMMIT.pass();
     if let Some(changed) = changed {
         app.announce(changed);
     }
-    Ok(())
+    Ok(Looked::Done)
 }
 
 /// After an observation.
@@ -212,8 +224,14 @@ impl Controller {
         let (app, permits, done) = (Arc::clone(&self.app), Arc::clone(&self.permits), self.done.clone());
         self.tasks.spawn("reconcile sandbox", async move {
             let work = async {
-                let Ok(_permit) = permits.acquire().await else { return };
-                record("sandboxes", reconcile(&app, id).await);
+                let looked = {
+                    let Ok(_permit) = permits.acquire().await else { return };
+                    record("sandboxes", reconcile(&app, id).await)
+                };
+                if looked == Some(Looked::Again) {
+                    tokio::time::sleep(SOON).await;
+                    app.nudges.nudge(id);
+                }
             };
             cancel.run_until_cancelled(work).await;
             // The loop may be gone at shutdown.

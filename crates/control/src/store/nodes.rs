@@ -164,10 +164,10 @@ impl Store {
         Ok(row.map(|(address, fence)| NodeContact { id, address, fence: unsigned(fence) }))
     }
 
-    /// What control believes to be on a node, booting or running, and under which observed sequence.
+    /// What control knows to run on a node. What only boots there is not meant: the node may undo that.
     pub(crate) async fn node_sandboxes(&self, id: NodeId) -> Result<Vec<SandboxId>, StoreError> {
         let rows: Vec<(Uuid,)> = sqlx::query_as(
-            "select id from sandboxes where node_id = $1 and observed in ('booting', 'running') and state <> 'deleted'",
+            "select id from sandboxes where node_id = $1 and observed = 'running' and state <> 'deleted'",
         )
         .bind(id.uuid())
         .fetch_all(self.pool())

@@ -5,7 +5,7 @@ use space_node_proto::{
     common::{ObservedSandbox, Phase},
     registry::{RenewRequest, SignWorkerRequest, registry_client::RegistryClient},
 };
-use space_testkit::sim::{SimNode, channel};
+use space_testkit::sim::{Behaviour, SimNode, channel};
 use tonic::Code;
 
 use super::kit::{PATIENCE, World};
@@ -181,6 +181,34 @@ async fn a_sandbox_that_a_node_forgot_has_failed_and_is_not_made_anew() {
     node.heartbeat().await.unwrap();
     world.reaches(&id, "failed").await;
     assert_eq!(node.calls().0, 1);
+}
+
+/// A node that dies in the middle of a boot undoes it at its next start. Nobody was told that the sandbox runs, so
+/// nothing is lost by making it again.
+#[tokio::test]
+async fn a_sandbox_that_a_node_forgot_while_it_booted_is_made_again() {
+    let world = World::start().await;
+    let node = world.node().await;
+    node.behave(Behaviour::Unavailable);
+    let created = world.admin.post("/v1/sandboxes", &json!({})).await.expect(202);
+    let id = created["sandbox"]["id"].as_str().unwrap().to_owned();
+    let booting = ObservedSandbox {
+        sandbox_id: id.clone(),
+        generation: 1,
+        phase: Phase::Booting.into(),
+        ..ObservedSandbox::default()
+    };
+    node.report(vec![booting]).await.unwrap();
+    let missed = world.app().store.node_sandboxes(node.id().parse().unwrap()).await.unwrap();
+    assert_eq!(missed, []);
+    node.heartbeat().await.unwrap();
+    node.behave(Behaviour::Run);
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while world.admin.get(&format!("/v1/sandboxes/{id}")).await.expect(200)["state"] != "running" {
+        assert!(tokio::time::Instant::now() < end, "it is not made again");
+        node.heartbeat().await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test]
