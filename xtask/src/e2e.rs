@@ -3,18 +3,18 @@
 //! | step | what |
 //! |---|---|
 //! | 1 | binaries, assets and test binaries are built |
-//! | 2 | a host boots; everything is shipped |
+//! | 2 | two hosts boot, for a host uses one processor; everything is shipped |
 //! | 3 | the node's privileged tests run on the bare host |
-//! | 4 | `space up` starts, and the suites of `tests/e2e` run against it, one after the other |
-//! | 5 | the host powers off |
+//! | 4 | `space up` starts, and suites of `tests/e2e` run against it, one after the other |
+//! | 5 | the hosts power off |
 //!
-//! A host that is lost on the way (hung, panicked) is started again once, loudly, and the run begins anew;
+//! A host that is lost on the way (hung, panicked) is started again once, loudly, and its suites begin anew;
 //! the second time is a failure. Nothing else is repeated.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::host::channel::{Ended, quoted};
 use crate::host::image;
@@ -23,11 +23,23 @@ use crate::provision::{self, INSIDE};
 use crate::tests_inside::{self, Counts};
 use crate::{assets, dist, exec, paths};
 
-const HOST: &str = "e2e";
 const SUITE_DEADLINE: Duration = Duration::from_mins(25);
 
-/// Suites of `tests/e2e` in the order they run in: the ones that break things come last.
-const SUITES: [&str; 4] = ["path", "work", "hostile", "faults"];
+/// The node's own tests, on a host without a SPACE.
+const PRIVILEGED: &str = "privileged";
+
+/// One host and the suites that run in it, in their order: the ones that break things come last.
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    host: &'static str,
+    suites: &'static [&'static str],
+}
+
+/// Two of about the same length.
+const LANES: [Lane; 2] = [
+    Lane { host: "e2e-1", suites: &[PRIVILEGED, "work", "hostile"] },
+    Lane { host: "e2e-2", suites: &["path", "faults"] },
+];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct E2eArgs {
@@ -37,8 +49,8 @@ pub(crate) struct E2eArgs {
     /// Only tests whose name contains this.
     #[arg(long)]
     filter: Option<String>,
-    /// Memory of the host in MiB.
-    #[arg(short, long, default_value_t = 8192)]
+    /// Memory of each host in MiB.
+    #[arg(short, long, default_value_t = 6144)]
     memory: u32,
     /// How many tests run at once.
     #[arg(long, default_value_t = 1)]
@@ -46,7 +58,7 @@ pub(crate) struct E2eArgs {
     /// Use the binaries, assets and tests of the last run as they are.
     #[arg(long)]
     no_build: bool,
-    /// Leave the host running afterwards, for a look around.
+    /// Leave the hosts running afterwards, for a look around.
     #[arg(long)]
     keep: bool,
 }
@@ -72,30 +84,29 @@ impl<E: Into<anyhow::Error>> From<E> for Stopped {
 
 /// Builds and runs everything; an `Err` is a run that could not be done.
 pub(crate) fn run(args: &E2eArgs) -> Result<Outcome> {
-    let tests = if args.no_build { tests_dir() } else { build(args)? };
+    let tests = if args.no_build { tests_dir() } else { build()? };
     let image = image::ready()?;
-    let mut restarts = 0;
-    loop {
-        match once(args, &tests, &image) {
-            Ok(counts) => return Ok(Outcome { counts, restarts }),
-            Err(Stopped::HostLost(reason)) if restarts == 0 => {
-                restarts += 1;
-                eprintln!("==== HOST LOST: {reason}. Starting it again, once; the tests begin anew.");
-                save_logs();
-                if let Some(machine) = Machine::find(HOST)? {
-                    machine.kill()?;
-                }
-            }
-            Err(Stopped::HostLost(reason)) => {
-                save_logs();
-                bail!("the host was lost a second time: {reason}");
-            }
-            Err(Stopped::Error(error)) => {
-                save_logs();
-                return Err(error);
-            }
-        }
+    let payload = provision::payload()?;
+    let lanes: Vec<Lane> =
+        LANES.into_iter().filter(|lane| lane.suites.iter().any(|suite| wants(args, suite))).collect();
+    let ran: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let start = |lane: &Lane| {
+            let (lane, tests, image, payload) = (*lane, &tests, &image, &payload);
+            scope.spawn(move || lane.run(args, tests, image, payload))
+        };
+        let threads: Vec<_> = lanes.iter().map(start).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_panic| bail!("a lane of the tests panicked"))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut all = Outcome::default();
+    for outcome in ran {
+        let Outcome { counts, restarts } = outcome?;
+        all.counts += counts;
+        all.restarts += restarts;
     }
+    Ok(all)
 }
 
 fn wants(args: &E2eArgs, suite: &str) -> bool {
@@ -106,53 +117,100 @@ fn tests_dir() -> Utf8PathBuf {
     paths::space().join("tests")
 }
 
-fn build(args: &E2eArgs) -> Result<Utf8PathBuf> {
+fn build() -> Result<Utf8PathBuf> {
     dist::ready()?;
     assets::ready()?;
     let dir = tests_dir();
     crate::cache::remove_dir(&dir)?;
-    if wants(args, "privileged") {
-        let arguments = ["--features", "privileged", "--test", "privileged"];
-        tests_inside::build("space-node", &arguments, &dir)?;
-    }
-    let wanted: Vec<&str> = SUITES.into_iter().filter(|suite| wants(args, suite)).collect();
-    if !wanted.is_empty() {
-        let arguments: Vec<&str> = wanted.iter().flat_map(|suite| ["--test", suite]).collect();
-        tests_inside::build("space-e2e", &arguments, &dir)?;
-    }
+    let suites = LANES.iter().flat_map(|lane| lane.suites);
+    let arguments: Vec<&str> = suites.flat_map(|suite| ["--test", suite]).collect();
+    tests_inside::build(&arguments, &dir)?;
     Ok(dir)
 }
 
-fn once(args: &E2eArgs, tests: &Utf8PathBuf, image: &image::HostImage) -> Result<Counts, Stopped> {
-    let spec = HostSpec {
-        memory: args.memory,
-        smp: 1,
-        forwards: Vec::new(),
-        keep_data: false,
-        payload: Some(provision::payload()?),
-    };
-    let machine = Machine::start(HOST, &spec, image)?;
-    provision::ship(&machine)?;
-    machine.copy_in(std::slice::from_ref(tests), INSIDE)?;
-    let mut counts = Counts::default();
-    if wants(args, "privileged") {
-        counts += suite(&machine, args, "privileged")?;
-    }
-    if SUITES.into_iter().any(|name| wants(args, name)) {
-        provision::up(&machine, "")?;
-        for name in SUITES.into_iter().filter(|name| wants(args, name)) {
-            counts += suite(&machine, args, name)?;
+impl Lane {
+    fn run(
+        self,
+        args: &E2eArgs,
+        tests: &Utf8Path,
+        image: &image::HostImage,
+        payload: &Utf8Path,
+    ) -> Result<Outcome> {
+        let mut restarts = 0;
+        loop {
+            match self.once(args, tests, image, payload) {
+                Ok(counts) => return Ok(Outcome { counts, restarts }),
+                Err(Stopped::HostLost(reason)) if restarts == 0 => {
+                    restarts += 1;
+                    eprintln!("==== HOST LOST: {reason}. Starting it again, once; its suites begin anew.");
+                    self.save_logs();
+                    if let Some(machine) = Machine::find(self.host)? {
+                        machine.kill()?;
+                    }
+                }
+                Err(Stopped::HostLost(reason)) => {
+                    self.save_logs();
+                    bail!("host {} was lost a second time: {reason}", self.host);
+                }
+                Err(Stopped::Error(error)) => {
+                    self.save_logs();
+                    return Err(error);
+                }
+            }
         }
     }
-    if counts.failed > 0 {
-        save_logs();
+
+    fn once(
+        self,
+        args: &E2eArgs,
+        tests: &Utf8Path,
+        image: &image::HostImage,
+        payload: &Utf8Path,
+    ) -> Result<Counts, Stopped> {
+        let spec = HostSpec {
+            memory: args.memory,
+            smp: 1,
+            forwards: Vec::new(),
+            keep_data: false,
+            payload: Some(payload.to_owned()),
+        };
+        let machine = Machine::start(self.host, &spec, image)?;
+        provision::ship(&machine)?;
+        machine.copy_in(&[tests.to_owned()], INSIDE)?;
+        let mut counts = Counts::default();
+        let mut is_up = false;
+        for name in self.suites.iter().copied().filter(|name| wants(args, name)) {
+            if name != PRIVILEGED && !is_up {
+                provision::up(&machine, "")?;
+                is_up = true;
+            }
+            counts += suite(&machine, args, name)?;
+        }
+        if counts.failed > 0 {
+            self.save_logs();
+        }
+        if args.keep {
+            eprintln!("the host runs on: cargo xtask host run --name {} -- …", self.host);
+        } else {
+            machine.stop()?;
+        }
+        Ok(counts)
     }
-    if args.keep {
-        eprintln!("the host runs on: cargo xtask host run --name {HOST} -- …");
-    } else {
-        machine.stop()?;
+
+    /// Logs are a help, not a verdict: what goes wrong here is said and that is all.
+    fn save_logs(self) {
+        let to = paths::logs().join(self.host);
+        let saved = Machine::find(self.host).and_then(|machine| match machine {
+            Some(machine) => provision::fetch_logs(&machine, &to),
+            None => Ok(()),
+        });
+        match saved {
+            Ok(()) => eprintln!("logs are in {to}"),
+            Err(error) => eprintln!("cannot fetch the logs: {error:#}"),
+        }
+        eprintln!("---- end of the console of {}", self.host);
+        eprintln!("{}", exec::tail(&crate::host::machine::dir(self.host).join("console.log"), 30));
     }
-    Ok(counts)
 }
 
 /// Runs one test binary and counts. A binary that dies without a result counts as one failure.
@@ -167,7 +225,7 @@ fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Counts, Stoppe
     );
     let mut counts = None;
     let ended = machine.run_lines(&line, Some(SUITE_DEADLINE), |line| {
-        println!("{line}");
+        println!("{name:>10} | {line}");
         counts = counts.or(Counts::from_libtest(line));
     })?;
     eprintln!("==== {name}: {}", exec::seconds(started.elapsed()));
@@ -183,19 +241,4 @@ fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Counts, Stoppe
             Ok(Counts { passed: 0, failed: 1 })
         }
     }
-}
-
-/// Logs are a help, not a verdict: what goes wrong here is said and that is all.
-fn save_logs() {
-    let to = paths::logs().join(HOST);
-    let saved = Machine::find(HOST).and_then(|machine| match machine {
-        Some(machine) => provision::fetch_logs(&machine, &to),
-        None => Ok(()),
-    });
-    match saved {
-        Ok(()) => eprintln!("logs are in {to}"),
-        Err(error) => eprintln!("cannot fetch the logs: {error:#}"),
-    }
-    eprintln!("---- end of the host's console");
-    eprintln!("{}", exec::tail(&crate::host::machine::dir(HOST).join("console.log"), 30));
 }
