@@ -31,7 +31,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     dist::ready()?;
     assets::ready()?;
     let tests = paths::space().join("bench-bin");
-    tests_inside::build(&["--bin", "space-bench"], &tests)?;
+    tests_inside::build(&["--bench", "space-bench"], &tests)?;
     let spec = HostSpec {
         memory: args.memory,
         smp: 1,

@@ -37,8 +37,8 @@ struct Lane {
 
 /// Two of about the same length.
 const LANES: [Lane; 2] = [
-    Lane { host: "e2e-1", suites: &[PRIVILEGED, "work", "hostile"] },
-    Lane { host: "e2e-2", suites: &["path", "faults"] },
+    Lane { host: "e2e-1", suites: &[PRIVILEGED, "path", "work"] },
+    Lane { host: "e2e-2", suites: &["hostile", "faults"] },
 ];
 
 #[derive(Debug, clap::Args)]

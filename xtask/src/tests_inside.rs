@@ -46,7 +46,7 @@ impl Counts {
 const PACKAGES: [&str; 6] =
     ["--package", "space-node", "--features", "space-node/privileged", "--package", "space-e2e"];
 
-/// Builds the test targets and binaries that `arguments` choose, in release, and puts them, stripped, into `to`.
+/// Builds the test and bench targets that `arguments` choose, in release, and puts them, stripped, into `to`.
 pub(crate) fn build(arguments: &[&str], to: &Utf8Path) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo

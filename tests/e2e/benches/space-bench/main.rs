@@ -18,9 +18,12 @@ use std::{env, fs};
 
 use anyhow::Result;
 use serde_json::json;
-use space_e2e::{Sandbox, Server, daemons::Daemon};
+use space_e2e::{Sandbox, Server, daemons::Daemon, leftovers::Leftovers};
 
 use crate::stats::Series;
+
+/// Slots that a node keeps waiting, unless it is told otherwise.
+const POOL: usize = 2;
 
 fn runs(variable: &str, default: usize) -> usize {
     env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -60,12 +63,15 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// One of each in turn; the first pair warms the page cache and is dropped.
+/// One of each in turn; the first pair brings the image to the node, warms the page cache, and is dropped.
 async fn create(server: &Server, runs: usize) -> Result<(Series, Series)> {
     let (mut floor, mut ours) = (Series::default(), Series::default());
     for run in 0..=runs {
-        let raw = floor::boot_to_first_output(run)?;
+        // Each begins on a machine where nothing is prepared or cleared away.
+        Leftovers::none_but_pool(server, POOL).await?;
         let api = product::create_to_first_output(server).await?;
+        Leftovers::none_but_pool(server, POOL).await?;
+        let raw = floor::boot_to_first_output(run)?;
         eprintln!("create {run}/{runs}: floor {raw:.2?}, ours {api:.2?}");
         if run > 0 {
             floor.push(raw);
