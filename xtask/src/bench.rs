@@ -21,6 +21,9 @@ pub(crate) struct BenchArgs {
     /// Memory of the host in MiB.
     #[arg(short, long, default_value_t = 8192)]
     memory: u32,
+    /// How many pairs of creates.
+    #[arg(long, default_value_t = 20)]
+    creates: u32,
     /// Leave the host running afterwards.
     #[arg(long)]
     keep: bool,
@@ -45,7 +48,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     provision::up(&machine, "")?;
     let line = format!(
         "mkdir -p /tmp/bench && cd /tmp/bench && PATH={INSIDE}/bin:$PATH SPACE_ASSETS={INSIDE}/assets \
-         {INSIDE}/bench-bin/space-bench /tmp/bench/bench.json"
+         BENCH_CREATE_RUNS={} {INSIDE}/bench-bin/space-bench /tmp/bench/bench.json",
+        args.creates
     );
     let ended = machine.run(&line, Some(DEADLINE), Stdio::null())?;
     machine.copy_out(&["/tmp/bench".to_owned()], &paths::space())?;

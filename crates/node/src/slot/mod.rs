@@ -7,6 +7,6 @@ mod pool;
 mod prepare;
 mod release;
 
-pub(crate) use pool::SlotPool;
+pub(crate) use pool::{BootGuard, SlotPool};
 pub(crate) use prepare::{PrepareError, PreparedVm, SlotMaker};
 pub(crate) use release::{ReleaseError, Releaser};

@@ -3,11 +3,14 @@
 //! A claim takes a waiting VM at once, or the next one that gets ready. Every claim and every death makes the
 //! pool prepare another until it is full again; after a failure it waits before it tries again, except for a
 //! claim that somebody is waiting on.
+//!
+//! While a claimed VM boots, somebody waits for it, and for a waiting VM nobody does: the pool then prepares only the
+//! one that the next claim would take.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
@@ -22,10 +25,28 @@ const LOOK_FOR_DEATHS: Duration = Duration::from_secs(2);
 
 type Claim = oneshot::Sender<Result<PreparedVm, PrepareError>>;
 
+/// The boot of a claimed VM is under way for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct BootGuard(watch::Sender<usize>);
+
+impl BootGuard {
+    fn new(boots: &watch::Sender<usize>) -> Self {
+        boots.send_modify(|under_way| *under_way += 1);
+        Self(boots.clone())
+    }
+}
+
+impl Drop for BootGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|under_way| *under_way -= 1);
+    }
+}
+
 /// Where claims go.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotPool {
     claims: mpsc::Sender<Claim>,
+    boots: watch::Sender<usize>,
 }
 
 impl SlotPool {
@@ -37,6 +58,7 @@ impl SlotPool {
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (claims, queue) = mpsc::channel(64);
+        let (boots, under_way) = watch::channel(0);
         let task = PoolTask {
             maker,
             target,
@@ -44,15 +66,19 @@ impl SlotPool {
             waiting: VecDeque::new(),
             preparing: JoinSet::new(),
             not_before: Instant::now(),
+            boots: under_way,
         };
-        (Self { claims }, task.run(queue, shutdown))
+        (Self { claims, boots }, task.run(queue, shutdown))
     }
 
-    /// A prepared VM, which is the caller's now. Cancel safe: a VM that nobody takes goes back to the pool.
-    pub(crate) async fn claim(&self) -> Result<PreparedVm, PrepareError> {
+    /// A prepared VM, which is the caller's now, and what to hold while it boots. Cancel safe: a VM that nobody takes
+    /// goes back to the pool.
+    pub(crate) async fn claim(&self) -> Result<(PreparedVm, BootGuard), PrepareError> {
+        let boot = BootGuard::new(&self.boots);
         let (claim, answer) = oneshot::channel();
         self.claims.send(claim).await.map_err(|_stopped| PrepareError::Stopped)?;
-        answer.await.map_err(|_stopped| PrepareError::Stopped)?
+        let prepared = answer.await.map_err(|_stopped| PrepareError::Stopped)??;
+        Ok((prepared, boot))
     }
 }
 
@@ -63,6 +89,8 @@ struct PoolTask {
     waiting: VecDeque<Claim>,
     preparing: JoinSet<Result<PreparedVm, PrepareError>>,
     not_before: Instant,
+    /// How many claimed VMs boot.
+    boots: watch::Receiver<usize>,
 }
 
 impl PoolTask {
@@ -78,6 +106,7 @@ impl PoolTask {
                     Some(claim) => self.waiting.push_back(claim),
                     None => break,
                 },
+                Ok(()) = self.boots.changed() => {}
                 Some(done) = self.preparing.join_next() => self.take_prepared(done),
                 () = sleep_until(self.not_before), if self.not_before > Instant::now() => {}
                 _ = look.tick() => {}
@@ -91,9 +120,10 @@ impl PoolTask {
     }
 
     fn refill(&mut self) {
-        let wanted = if self.not_before > Instant::now() { 0 } else { self.target };
-        let wanted = (wanted + self.waiting.len()).saturating_sub(self.ready.len());
-        while self.preparing.len() < wanted.min(PARALLEL) {
+        let target = if self.not_before > Instant::now() { 0 } else { self.target };
+        let boots = *self.boots.borrow_and_update();
+        let wanted = wanted(target, boots, self.waiting.len(), self.ready.len());
+        while self.preparing.len() < wanted {
             let maker = Arc::clone(&self.maker);
             self.preparing.spawn(async move { maker.prepare().await });
         }
@@ -148,6 +178,12 @@ impl PoolTask {
     }
 }
 
+/// How many preparations should be under way.
+fn wanted(target: usize, boots: usize, waiting: usize, ready: usize) -> usize {
+    let target = if boots > 0 { target.min(1) } else { target };
+    (target + waiting).saturating_sub(ready).min(PARALLEL)
+}
+
 async fn remove(maker: &SlotMaker, prepared: PreparedVm) {
     let place = prepared.place;
     if let Err(error) = maker.releaser.remove(place).await {
@@ -156,5 +192,36 @@ async fn remove(maker: &SlotMaker, prepared: PreparedVm) {
     } else {
         // Reaps the child.
         prepared.process.ended().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_goes_before_filling_the_pool_and_a_claim_before_everything() {
+        for (target, boots, waiting, ready, expected) in [
+            (4, 0, 0, 4, 0),
+            (4, 0, 0, 3, 1),
+            (4, 1, 0, 3, 0),
+            (4, 1, 0, 0, 1),
+            (4, 1, 1, 0, 2),
+            (0, 1, 1, 0, 1),
+            (0, 0, 0, 0, 0),
+            (9, 0, 9, 0, PARALLEL),
+        ] {
+            let found = wanted(target, boots, waiting, ready);
+            assert_eq!(found, expected, "{target} {boots} {waiting} {ready}");
+        }
+    }
+
+    #[test]
+    fn a_boot_counts_for_as_long_as_its_guard_lives() {
+        let (boots, count) = watch::channel(0);
+        let (first, second) = (BootGuard::new(&boots), BootGuard::new(&boots));
+        assert_eq!(*count.borrow(), 2);
+        drop((first, second));
+        assert_eq!(*count.borrow(), 0);
     }
 }

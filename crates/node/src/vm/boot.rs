@@ -26,7 +26,7 @@ use crate::{
     image::ImageError,
     journal::{JournalError, SandboxRecord, VmStage},
     place::{Place, jail_names},
-    slot::{PrepareError, PreparedVm},
+    slot::{BootGuard, PrepareError, PreparedVm},
     worker::{AssignError, Assignment, WorkerEvent},
 };
 
@@ -97,7 +97,7 @@ impl Boot {
     async fn start(&mut self) -> Result<(LiveVm, String), Stop> {
         let image = self.fetch_image().await?;
         fail_point::ENSURE_IMAGE_READY.pass();
-        let prepared = self.claim_slot().await?;
+        let (prepared, _under_way) = self.claim_slot().await?;
         let PreparedVm { place, process, jail, cgroup, mut api } = prepared;
         let vm = LiveVm { place, process, jail: Arc::new(jail), cgroup };
         self.clone_disk(&vm, image).await?;
@@ -140,12 +140,12 @@ impl Boot {
         }
     }
 
-    async fn claim_slot(&mut self) -> Result<PreparedVm, Stop> {
+    async fn claim_slot(&mut self) -> Result<(PreparedVm, BootGuard), Stop> {
         let claimed = tokio::select! {
             () = self.cancel.cancelled() => return Err(Stop::Cancelled),
             claimed = self.node.pool.claim() => claimed,
         };
-        let prepared = claimed.map_err(|error| match error {
+        let (prepared, under_way) = claimed.map_err(|error| match error {
             PrepareError::Journal(JournalError::NoSlot) => exhausted(Reason::NoCapacity, "no slot is free"),
             PrepareError::Stopped => Stop::Refused(VmError::Stopping),
             PrepareError::Make { source, .. } if is_full(&source) => no_disk_space(),
@@ -165,7 +165,7 @@ impl Boot {
         written.await.map_err(|error| failed(&error))?;
         fail_point::ENSURE_VM_MAPPED.pass();
         self.check_cancelled()?;
-        Ok(prepared)
+        Ok((prepared, under_way))
     }
 
     async fn clone_disk(&self, vm: &LiveVm, image: Utf8PathBuf) -> Result<(), Stop> {
