@@ -46,7 +46,7 @@ pub const ARGV_ITEMS: usize = 256;
 /// fit one frame of the guest protocol.
 pub const COMMAND_BYTES: usize = 40 * 1024;
 /// Longest working directory.
-pub const CWD_BYTES: usize = 4096;
+pub const CWD_BYTES: usize = 4095;
 /// Longest user name.
 pub const USER_CHARS: usize = 64;
 /// Longest timeout of a command: seven days.
