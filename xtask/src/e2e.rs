@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use clap::builder::PossibleValuesParser;
 
 use crate::host::channel::{Ended, quoted};
 use crate::host::image;
@@ -28,6 +29,9 @@ const SUITE_DEADLINE: Duration = Duration::from_mins(25);
 /// The node's own tests, on a host without a SPACE.
 const PRIVILEGED: &str = "privileged";
 
+/// Lets the suites arm a fail point for a daemon's next start.
+const FAIL_POINTS: &str = "SPACE_FAIL_POINT_DIR=/run/space";
+
 /// One host and the suites that run in it, in their order: the ones that break things come last.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
@@ -37,14 +41,14 @@ struct Lane {
 
 /// Two of about the same length.
 const LANES: [Lane; 2] = [
-    Lane { host: "e2e-1", suites: &[PRIVILEGED, "path", "work"] },
-    Lane { host: "e2e-2", suites: &["hostile", "faults"] },
+    Lane { host: "e2e-1", suites: &[PRIVILEGED, "path", "work", "hostile"] },
+    Lane { host: "e2e-2", suites: &["faults", "deaths"] },
 ];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct E2eArgs {
-    /// Only these suites: `privileged`, `path`, `work`, `hostile`, `faults`.
-    #[arg(long = "suite")]
+    /// Only these suites.
+    #[arg(long = "suite", value_parser = PossibleValuesParser::new(suites()))]
     suites: Vec<String>,
     /// Only tests whose name contains this.
     #[arg(long)]
@@ -109,6 +113,10 @@ pub(crate) fn run(args: &E2eArgs) -> Result<Outcome> {
     Ok(all)
 }
 
+fn suites() -> impl Iterator<Item = &'static str> {
+    LANES.into_iter().flat_map(|lane| lane.suites).copied()
+}
+
 fn wants(args: &E2eArgs, suite: &str) -> bool {
     args.suites.is_empty() || args.suites.iter().any(|wanted| wanted == suite)
 }
@@ -122,8 +130,7 @@ fn build() -> Result<Utf8PathBuf> {
     assets::ready()?;
     let dir = tests_dir();
     crate::cache::remove_dir(&dir)?;
-    let suites = LANES.iter().flat_map(|lane| lane.suites);
-    let arguments: Vec<&str> = suites.flat_map(|suite| ["--test", suite]).collect();
+    let arguments: Vec<&str> = suites().flat_map(|suite| ["--test", suite]).collect();
     tests_inside::build(&arguments, &dir)?;
     Ok(dir)
 }
@@ -181,7 +188,7 @@ impl Lane {
         let mut is_up = false;
         for name in self.suites.iter().copied().filter(|name| wants(args, name)) {
             if name != PRIVILEGED && !is_up {
-                provision::up(&machine, "")?;
+                provision::up(&machine, FAIL_POINTS)?;
                 is_up = true;
             }
             counts += suite(&machine, args, name)?;
@@ -219,7 +226,7 @@ fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Counts, Stoppe
     let started = Instant::now();
     let line = format!(
         "cd {INSIDE} && TMPDIR=/var/lib/space PATH={INSIDE}/bin:$PATH SPACE_ASSETS={INSIDE}/assets \
-         SPACE_BIN={INSIDE}/bin RUST_BACKTRACE=1 {INSIDE}/tests/{name} --test-threads={} {} 2>&1",
+         SPACE_BIN={INSIDE}/bin RUST_BACKTRACE=1 {INSIDE}/tests/{name} --nocapture --test-threads={} {} 2>&1",
         args.threads,
         args.filter.as_deref().map(quoted).unwrap_or_default(),
     );

@@ -52,17 +52,17 @@ pub(crate) fn ship(machine: &Machine) -> Result<()> {
 
 /// An emulated guest boots in seconds, and in minutes where other work takes the processor away. There is one
 /// processor; small guests that wait are to fit by the dozen.
-const SETTINGS: &str = "SPACE_FAIL_POINT_DIR=/run/space SPACE_NODED__DEADLINES__BOOT_MS=170000 SPACE_NODED__CAPACITY__VCPUS=128 \
+const SETTINGS: &str = "SPACE_NODED__DEADLINES__BOOT_MS=170000 SPACE_NODED__CAPACITY__VCPUS=128 \
      SPACE_CONTROLD__NODES__ENSURE_TIMEOUT=200s SPACE_CONTROLD__NODES__CREATE_DEADLINE=280s";
 
-/// Starts `space up` with further `arguments` and waits until it says that it is up.
-pub(crate) fn up(machine: &Machine, arguments: &str) -> Result<()> {
+/// Starts `space up` under further `settings`, as a shell assigns variables, and waits until it says that it is up.
+pub(crate) fn up(machine: &Machine, settings: &str) -> Result<()> {
     let started = std::time::Instant::now();
     let bar = exec::spinner("starting SPACE inside the emulated host");
     // The log is watched inside, where the process is: its end ends the wait.
     let line = format!(
-        "rm -f {LOG}; touch {LOG}; PATH={INSIDE}/bin:$PATH {SETTINGS} setsid {INSIDE}/bin/space up \
-         --assets {INSIDE}/assets {arguments} >{LOG} 2>&1 </dev/null & pid=$!
+        "rm -f {LOG}; touch {LOG}; PATH={INSIDE}/bin:$PATH {SETTINGS} {settings} setsid {INSIDE}/bin/space up \
+         --assets {INSIDE}/assets >{LOG} 2>&1 </dev/null & pid=$!
          while kill -0 $pid 2>/dev/null; do
              grep -q 'SPACE is up' {LOG} && exit 0
              sleep 0.3

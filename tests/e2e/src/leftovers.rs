@@ -15,6 +15,8 @@ use space_api::PageQuery;
 
 use crate::{Server, daemons, journal, wait};
 
+/// Slots that a node keeps waiting, unless it is told otherwise.
+const POOL: usize = 2;
 /// Where the user ids of microVMs begin.
 const FIRST_UID: u32 = 200_000;
 
@@ -40,8 +42,8 @@ impl Leftovers {
         ])))
     }
 
-    /// Waits until there is nothing but `slots` waiting slots, and no sandbox that isn't deleted.
-    pub async fn none_but_pool(server: &Server, slots: usize) -> Result<()> {
+    /// Waits until there is nothing but the waiting slots, and no sandbox that isn't deleted.
+    pub async fn none_but_pool(server: &Server) -> Result<()> {
         wait::until("nothing left over", Duration::from_mins(2), || async {
             let living = server.sandboxes().await?;
             ensure!(living.is_empty(), "still there: {living:?}");
@@ -51,7 +53,7 @@ impl Leftovers {
                 ensure!(node.used.memory_mib == 0 && node.used.vcpus == 0, "still reserved: {node:?}");
             }
             let counted = Self::count()?;
-            ensure!(counted.0.values().all(|count| *count == slots), "expected {slots} of each: {counted:?}");
+            ensure!(counted.0.values().all(|count| *count == POOL), "expected {POOL} of each: {counted:?}");
             Ok(())
         })
         .await

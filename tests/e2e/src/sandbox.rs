@@ -129,6 +129,14 @@ impl Drop for Sandbox {
     }
 }
 
+/// Creates, runs, deletes; every step is repeated by the client until it is answered.
+pub async fn whole_life(server: &Server) -> Result<()> {
+    let sandbox = Sandbox::create_on(server).await?;
+    let said = sandbox.sh("echo here").await?;
+    ensure!(said.stdout() == "here\n", "{said}");
+    sandbox.remove().await
+}
+
 /// What most tests want.
 pub fn small() -> CreateSandbox {
     CreateSandbox { memory_mib: 256, disk_mib: Some(1024), ..CreateSandbox::default() }

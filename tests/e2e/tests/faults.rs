@@ -1,63 +1,28 @@
-//! Daemons that die at the worst instant. Runs alone, one test after another, because each disturbs all.
+//! Daemons that die under a stream, a dead database, a full disk. Runs alone, one test after another, because each
+//! disturbs all.
 
-use std::{env, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use space_api::{ProblemCode, operations::OperationStatus};
 use space_e2e::{
-    Sandbox, Server, daemons::Daemon, leftovers::Leftovers, sandbox::small, server::BOOT_SECONDS, wait,
+    Sandbox, Server,
+    daemons::Daemon,
+    leftovers::Leftovers,
+    sandbox::{small, whole_life},
+    server::BOOT_SECONDS,
+    wait,
 };
 use space_types::SandboxState;
 
-/// Slots that a node keeps waiting; `space up` configures as many.
-fn pool() -> usize {
-    env::var("SPACE_POOL_SLOTS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
-}
-
-/// Creates, runs, deletes; every step is repeated by the client until it is answered.
-async fn whole_life(server: &Server) -> Result<()> {
-    let sandbox = Sandbox::create_on(server).await?;
-    let said = sandbox.sh("echo here").await?;
-    ensure!(said.stdout() == "here\n", "{said}");
-    sandbox.remove().await
-}
-
-/// At every fail point of the daemon: it dies there in the middle of a sandbox's life, and yet that life comes
-/// to its end as if nothing had been, and nothing is left.
-async fn dies_everywhere(daemon: Daemon) -> Result<()> {
-    let server = Server::get()?;
-    let points = daemon.fail_points()?;
-    let mut reached = 0;
-    for point in &points {
-        let before = daemon.deaths_at(point)?;
-        daemon.arm(point).await?;
-        whole_life(&server).await.map_err(|error| error.context(format!("with {point} armed")))?;
-        if daemon.deaths_at(point)? == before {
-            println!("{point}: not on the path of create, exec and delete");
-            daemon.restart().await?;
-        } else {
-            reached += 1;
-        }
-        Leftovers::none_but_pool(&server, pool()).await.map_err(|error| error.context(point.clone()))?;
-    }
-    println!("{}: died at {reached} of {} fail points", daemon.program(), points.len());
-    ensure!(reached * 10 >= points.len() * 8, "only {reached} of {} were reached", points.len());
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn control_may_die_anywhere() -> Result<()> {
-    dies_everywhere(Daemon::Control).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_node_may_die_anywhere() -> Result<()> {
-    dies_everywhere(Daemon::Node).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_may_die_anywhere() -> Result<()> {
-    dies_everywhere(Daemon::Worker).await
+/// Waits until the sandbox's command has printed some lines.
+async fn in_the_middle(sandbox: &Sandbox) -> Result<()> {
+    wait::until("some lines", Duration::from_mins(1), || async {
+        let commands = sandbox.server.client.command_list(sandbox.id).await?.items;
+        ensure!(commands.iter().any(|command| command.last_sequence >= 5), "nothing yet: {commands:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// The same command goes on under new daemons; its reader sees every line once.
@@ -65,7 +30,7 @@ async fn a_stream_survives(daemon: Daemon) -> Result<()> {
     let sandbox = Sandbox::create().await?;
     let script = "for i in $(seq 1 40); do echo $i; sleep 0.25; done";
     let (outcome, killed) = tokio::join!(sandbox.sh(script), async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        in_the_middle(&sandbox).await?;
         daemon.kill().await
     });
     killed?;
@@ -118,7 +83,7 @@ async fn a_full_node_disk_refuses_and_leaks_nothing() -> Result<()> {
     assert_eq!(seen.reason.map(|reason| reason.code()), Some("no_disk_space"));
     sandbox.remove().await?;
     wait::until("room again", Duration::from_mins(1), || whole_life(&server)).await?;
-    Leftovers::none_but_pool(&server, pool()).await
+    Leftovers::none_but_pool(&server).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,5 +101,5 @@ async fn a_revoked_key_opens_nothing_at_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn zz_nothing_is_left_at_the_end() -> Result<()> {
-    Leftovers::none_but_pool(&Server::get()?, pool()).await
+    Leftovers::none_but_pool(&Server::get()?).await
 }

@@ -22,9 +22,6 @@ use space_e2e::{Sandbox, Server, daemons::Daemon, leftovers::Leftovers};
 
 use crate::stats::Series;
 
-/// Slots that a node keeps waiting, unless it is told otherwise.
-const POOL: usize = 2;
-
 fn runs(variable: &str, default: usize) -> usize {
     env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -68,9 +65,9 @@ async fn create(server: &Server, runs: usize) -> Result<(Series, Series)> {
     let (mut floor, mut ours) = (Series::default(), Series::default());
     for run in 0..=runs {
         // Each begins on a machine where nothing is prepared or cleared away.
-        Leftovers::none_but_pool(server, POOL).await?;
+        Leftovers::none_but_pool(server).await?;
         let api = product::create_to_first_output(server).await?;
-        Leftovers::none_but_pool(server, POOL).await?;
+        Leftovers::none_but_pool(server).await?;
         let raw = floor::boot_to_first_output(run)?;
         eprintln!("create {run}/{runs}: floor {raw:.2?}, ours {api:.2?}");
         if run > 0 {
