@@ -31,6 +31,14 @@ pub mod kind {
     pub const EVENT: u8 = 0x42;
     pub const OUTPUT: u8 = 0x43;
     pub const END: u8 = 0x44;
+    /// On the connection of a job; see [`job`](crate::job).
+    pub const JOB_OPEN: u8 = 0x50;
+    pub const JOB_FINISH: u8 = 0x51;
+    pub const JOB_DATA: u8 = 0x52;
+    pub const JOB_OPENED: u8 = 0x53;
+    pub const JOB_ENTRIES: u8 = 0x54;
+    pub const JOB_CHANGES: u8 = 0x55;
+    pub const JOB_DONE: u8 = 0x56;
     /// What a request's kind may be, known or not: an unknown one is refused, not fatal.
     pub const REQUESTS: std::ops::RangeInclusive<u8> = 0x10..=0x3f;
 }

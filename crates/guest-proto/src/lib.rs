@@ -8,6 +8,7 @@
 //! - [`message`]: payloads, as `prost` messages with explicit tags.
 //! - [`frame`]: the 12-byte header and the split of a byte stream into frames.
 //! - [`wire`]: frames as typed values, [`HostFrame`] (host to guest) and [`GuestFrame`] (guest to host).
+//! - [`job`]: the same for the connections of file operations and tunnels, one each.
 //! - [`HostCodec`], [`GuestCodec`]: the same for tokio-util (feature `codec`).
 //! - [`rules`]: who may send what when. Both sides feed each frame they send or receive through
 //!   [`HostConnection`] or [`GuestConnection`]; what breaks a rule closes the connection.
@@ -26,6 +27,7 @@
 #[cfg(feature = "codec")]
 mod codec;
 pub mod frame;
+pub mod job;
 pub mod limits;
 pub mod message;
 pub mod rules;
@@ -41,6 +43,8 @@ pub use wire::{DecodeError, EncodeError, GuestFrame, HostFrame, Output, OutputHe
 
 /// The vsock port that the agent listens on.
 pub const AGENT_PORT: u32 = 1024;
+/// The vsock port that takes [`job`]s, one a connection.
+pub const JOB_PORT: u32 = 1025;
 
 /// Oldest protocol version that this build speaks.
 pub const PROTOCOL_MIN: u32 = 1;

@@ -54,3 +54,17 @@ pub const ENTROPY_BYTES: usize = 512;
 pub const TEXT_BYTES: usize = 1024;
 /// Commands in one page of a list.
 pub const LIST_COMMANDS: usize = 64;
+
+/// Jobs that the agent carries out at a time; it closes the next connection with [`Done`](crate::job::Done) and
+/// `Exhausted`.
+pub const JOBS: usize = 64;
+/// Data in one frame of a job.
+pub const JOB_DATA_BYTES: usize = PAYLOAD_BYTES;
+/// How deep a listing goes.
+pub const LIST_DEPTH: u32 = 64;
+/// Entries of one listing.
+pub const LIST_ENTRIES: u32 = 1000;
+/// Directories below a recursive watch.
+pub const WATCHES: usize = 8192;
+/// An upload's id: 1 to 64 bytes out of `A-Z a-z 0-9 _ -`.
+pub const UPLOAD_ID_BYTES: usize = 64;

@@ -5,6 +5,7 @@
 use prost::Message;
 
 use crate::{
+    job::{Job, OpenJob, Upload, WriteFile},
     limits,
     message::{CommandSpec, PersonaliseRequest, WriteStdinRequest},
 };
@@ -27,13 +28,17 @@ pub enum InvalidRequest {
 }
 
 pub fn command_id(id: &str) -> Result<(), InvalidRequest> {
-    const FIELD: &str = "command_id";
-    text(FIELD, id, limits::COMMAND_ID_BYTES)?;
+    identifier("command_id", id, limits::COMMAND_ID_BYTES)
+}
+
+/// Something that can also be a file's name.
+fn identifier(field: &'static str, id: &str, limit: usize) -> Result<(), InvalidRequest> {
+    text(field, id, limit)?;
     if id.is_empty() {
-        return Err(InvalidRequest::Missing { field: FIELD });
+        return Err(InvalidRequest::Missing { field });
     }
     let allowed = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-    if allowed { Ok(()) } else { Err(InvalidRequest::Character { field: FIELD }) }
+    if allowed { Ok(()) } else { Err(InvalidRequest::Character { field }) }
 }
 
 pub fn spec(spec: &CommandSpec) -> Result<(), InvalidRequest> {
@@ -99,6 +104,67 @@ pub fn signal(signal: i32) -> Result<(), InvalidRequest> {
     }
 }
 
+/// A job, whatever it is.
+pub fn job(open: &OpenJob) -> Result<(), InvalidRequest> {
+    text("user", &open.user, limits::USER_BYTES)?;
+    match open.job.as_ref().ok_or(InvalidRequest::Missing { field: "job" })? {
+        Job::Stat(job) => path("path", &job.path),
+        Job::List(job) => {
+            path("path", &job.path)?;
+            at_most("depth", job.depth, limits::LIST_DEPTH)?;
+            at_most("limit", job.limit, limits::LIST_ENTRIES)?;
+            if job.after.is_empty() { Ok(()) } else { path("after", &job.after) }
+        }
+        Job::Read(job) => path("path", &job.path),
+        Job::Write(job) => write(job),
+        Job::MakeDirectory(job) => path("path", &job.path).and_then(|()| mode(job.mode)),
+        Job::Move(job) => path("path", &job.from).and_then(|()| path("to", &job.to)),
+        Job::Remove(job) => path("path", &job.path),
+        Job::Watch(job) => path("path", &job.path),
+        Job::ReadArchive(job) => path("path", &job.path),
+        Job::WriteArchive(job) => path("path", &job.path),
+        Job::Tunnel(job) => at_most("port", job.port, u32::from(u16::MAX)),
+    }
+}
+
+fn write(job: &WriteFile) -> Result<(), InvalidRequest> {
+    path("path", &job.path)?;
+    mode(job.mode)?;
+    text("owner", &job.owner, 2 * limits::USER_BYTES)?;
+    let Some(Upload { id, offset, .. }) = &job.upload else { return Ok(()) };
+    identifier("upload", id, limits::UPLOAD_ID_BYTES)?;
+    if *offset > u64::MAX / 2 {
+        return Err(InvalidRequest::TooLarge { field: "offset", limit: u64::MAX / 2 });
+    }
+    Ok(())
+}
+
+fn path(field: &'static str, path: &[u8]) -> Result<(), InvalidRequest> {
+    if path.is_empty() {
+        return Err(InvalidRequest::Missing { field });
+    }
+    if path.len() >= limits::PATH_BYTES {
+        return Err(InvalidRequest::TooLong { field, limit: limits::PATH_BYTES - 1 });
+    }
+    if path.contains(&0) { Err(InvalidRequest::Character { field }) } else { Ok(()) }
+}
+
+fn mode(mode: Option<u32>) -> Result<(), InvalidRequest> {
+    match mode {
+        Some(0o10000..) => Err(InvalidRequest::TooLarge { field: "mode", limit: 0o7777 }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// 1 to `limit`.
+fn at_most(field: &'static str, number: u32, limit: u32) -> Result<(), InvalidRequest> {
+    match number {
+        0 => Err(InvalidRequest::Missing { field }),
+        number if number > limit => Err(InvalidRequest::TooLarge { field, limit: limit.into() }),
+        _ => Ok(()),
+    }
+}
+
 fn variables(env: &std::collections::BTreeMap<String, String>) -> Result<(), InvalidRequest> {
     const FIELD: &str = "env";
     if env.len() > limits::VARIABLES {
@@ -153,6 +219,29 @@ mod tests {
         for id in ["", ".", "a/b", "ä", &"x".repeat(65)] {
             assert!(command_id(id).is_err(), "{id}");
         }
+    }
+
+    #[test]
+    fn jobs_name_the_field_that_is_out_of_range() {
+        use bytes::Bytes;
+
+        use crate::job::{ListDirectory, StatFile};
+
+        let check = |of| job(&OpenJob { job: Some(of), ..OpenJob::default() });
+        let stat =
+            |path: &[u8]| check(Job::Stat(StatFile { path: Bytes::copy_from_slice(path), follow: false }));
+        assert_eq!(stat(b"caf\xe9"), Ok(()), "names need not be UTF-8");
+        assert_eq!(stat(b""), Err(InvalidRequest::Missing { field: "path" }));
+        assert_eq!(stat(b"a\0"), Err(InvalidRequest::Character { field: "path" }));
+        assert!(stat(&[b'x'; limits::PATH_BYTES - 1]).is_ok() && stat(&[b'x'; limits::PATH_BYTES]).is_err());
+        let list = |depth, limit| {
+            let path = Bytes::from_static(b"/");
+            check(Job::List(ListDirectory { path, depth, limit, after: Bytes::new() }))
+        };
+        assert_eq!(list(1, 1), Ok(()));
+        assert_eq!(list(0, 1), Err(InvalidRequest::Missing { field: "depth" }));
+        assert_eq!(list(1, 1001), Err(InvalidRequest::TooLarge { field: "limit", limit: 1000 }));
+        assert_eq!(job(&OpenJob::default()), Err(InvalidRequest::Missing { field: "job" }));
     }
 
     #[test]

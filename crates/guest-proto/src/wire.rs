@@ -20,6 +20,8 @@ pub enum DecodeError {
     Kind(u8),
     #[error("malformed output frame")]
     Output,
+    #[error("a data frame without data")]
+    EmptyData,
     /// Only from the codecs of tokio-util.
     #[error("reading or writing failed")]
     Io(#[from] std::io::Error),
@@ -333,7 +335,12 @@ impl Output {
     }
 }
 
-fn put_message(kind: u8, id: u32, message: &impl Message, buffer: &mut BytesMut) -> Result<(), EncodeError> {
+pub(crate) fn put_message(
+    kind: u8,
+    id: u32,
+    message: &impl Message,
+    buffer: &mut BytesMut,
+) -> Result<(), EncodeError> {
     let payload_bytes = message.encoded_len();
     if payload_bytes > limits::PAYLOAD_BYTES {
         return Err(EncodeError::TooLarge(payload_bytes));

@@ -10,6 +10,8 @@ mod generated {
 pub use generated::space::commands::v1 as commands;
 /// What a node sees of a sandbox.
 pub use generated::space::common::v1 as common;
+/// Control to worker: files in a sandbox.
+pub use generated::space::files::v1 as files;
 /// Control to node: sandboxes.
 pub use generated::space::node::v1 as node;
 /// Node to control: enrolment, lease, reports.
