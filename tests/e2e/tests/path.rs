@@ -18,11 +18,127 @@ fn argv<const N: usize>(argv: [&str; N]) -> CreateCommand {
     CreateCommand { argv: argv.map(str::to_owned).to_vec(), ..CreateCommand::default() }
 }
 
+/// In one sandbox, one after the other: a boot takes seconds where the processor is emulated.
 #[tokio::test(flavor = "multi_thread")]
-async fn python_runs_and_its_output_comes_back() -> Result<()> {
+async fn commands_do_as_asked() -> Result<()> {
     let sandbox = Sandbox::create().await?;
+    python_runs_and_its_output_comes_back(&sandbox).await.context("python_runs_and_its_output_comes_back")?;
+    the_two_streams_stay_apart_and_the_exit_code_passes_through(&sandbox)
+        .await
+        .context("the_two_streams_stay_apart_and_the_exit_code_passes_through")?;
+    a_program_that_is_not_there_exits_as_in_a_shell(&sandbox)
+        .await
+        .context("a_program_that_is_not_there_exits_as_in_a_shell")?;
+    standard_input_reaches_the_command(&sandbox).await.context("standard_input_reaches_the_command")?;
+    a_signal_ends_a_command_and_is_named(&sandbox).await.context("a_signal_ends_a_command_and_is_named")?;
+    a_command_past_its_time_is_ended(&sandbox).await.context("a_command_past_its_time_is_ended")?;
+    a_second_reader_sees_the_same_from_the_start_and_a_late_one_too(&sandbox)
+        .await
+        .context("a_second_reader_sees_the_same_from_the_start_and_a_late_one_too")?;
+    another_tenant_learns_nothing(&sandbox).await.context("another_tenant_learns_nothing")?;
+    a_token_for_another_session_opens_nothing(&sandbox)
+        .await
+        .context("a_token_for_another_session_opens_nothing")?;
+    Ok(())
+}
+
+async fn python_runs_and_its_output_comes_back(sandbox: &Sandbox) -> Result<()> {
     let outcome = sandbox.run(["python3", "-c", "print(6 * 7)"]).await?;
     assert_eq!((outcome.stdout().as_str(), outcome.exit.code), ("42\n", Some(0)), "{outcome}");
+    Ok(())
+}
+
+async fn the_two_streams_stay_apart_and_the_exit_code_passes_through(sandbox: &Sandbox) -> Result<()> {
+    let outcome = sandbox.sh("echo out; echo err >&2; exit 7").await?;
+    assert_eq!((outcome.stdout().as_str(), outcome.stderr().as_str()), ("out\n", "err\n"));
+    assert_eq!(outcome.exit.code, Some(7));
+    Ok(())
+}
+
+async fn a_program_that_is_not_there_exits_as_in_a_shell(sandbox: &Sandbox) -> Result<()> {
+    let outcome = sandbox.run(["/no/such/program"]).await?;
+    assert_eq!(outcome.exit.code, Some(127), "{outcome}");
+    assert!(outcome.exit.error.is_some(), "{outcome}");
+    Ok(())
+}
+
+async fn standard_input_reaches_the_command(sandbox: &Sandbox) -> Result<()> {
+    let client = &sandbox.server.client;
+    let command = client.command_create(sandbox.id, &CreateCommand { stdin: true, ..argv(["rev"]) }).await?;
+    let mut stream = client.command_attach(&command.attach, None, StreamConfig::default());
+    let started = stream.next().await?;
+    assert!(matches!(started, Some(CommandEvent::Started(_))), "{started:?}");
+    let body = WriteStdin { offset: 0, data: Base64Bytes::from(*b"stressed\n"), eof: true };
+    client.stdin_write(sandbox.id, command.command.id, &body).await?;
+    let mut text = Vec::new();
+    while let Some(event) = stream.next().await? {
+        if let CommandEvent::Stdout(output) = event {
+            text.extend_from_slice(output.data.as_ref());
+        }
+    }
+    assert_eq!(String::from_utf8(text)?, "desserts\n");
+    Ok(())
+}
+
+async fn a_signal_ends_a_command_and_is_named(sandbox: &Sandbox) -> Result<()> {
+    let client = &sandbox.server.client;
+    let created = client.command_create(sandbox.id, &argv(["sleep", "600"])).await?;
+    let mut stream = client.command_attach(&created.attach, None, StreamConfig::default());
+    stream.next().await?;
+    client.command_signal(sandbox.id, created.command.id, "TERM".parse::<Signal>()?).await?;
+    let ended = stream.next().await?;
+    let Some(CommandEvent::Exit(exit)) = ended else { panic!("{ended:?}") };
+    assert_eq!((exit.signal, exit.timed_out), (Some(15), false));
+    Ok(())
+}
+
+async fn a_command_past_its_time_is_ended(sandbox: &Sandbox) -> Result<()> {
+    let outcome = sandbox.sh_for("sleep 600", 1).await?;
+    assert!(outcome.exit.timed_out, "{outcome}");
+    Ok(())
+}
+
+async fn a_second_reader_sees_the_same_from_the_start_and_a_late_one_too(sandbox: &Sandbox) -> Result<()> {
+    let client = &sandbox.server.client;
+    let created = client.command_create(sandbox.id, &argv(["seq", "1", "2000"])).await?;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let mut stream = client.command_attach(&created.attach, None, StreamConfig::default());
+        let mut text = Vec::new();
+        while let Some(event) = stream.next().await? {
+            if let CommandEvent::Stdout(output) = event {
+                text.extend_from_slice(output.data.as_ref());
+            }
+        }
+        seen.push(text);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[0].iter().filter(|byte| **byte == b'\n').count(), 2000);
+    Ok(())
+}
+
+async fn another_tenant_learns_nothing(sandbox: &Sandbox) -> Result<()> {
+    let stranger =
+        sandbox.server.as_another_tenant(&format!("stranger-{}", &sandbox.id.label()[20..])).await?;
+    let code = |error: space_api::client::ClientError| error.problem().map(|problem| problem.code);
+    let client = &stranger.client;
+    let not_found = Some(ProblemCode::NotFound);
+    assert_eq!(client.sandbox_get(sandbox.id).await.map_err(code).unwrap_err(), not_found);
+    assert_eq!(client.sandbox_delete(sandbox.id, 0).await.map_err(code).unwrap_err(), not_found);
+    assert_eq!(client.command_run(sandbox.id, &argv(["true"])).await.map_err(code).unwrap_err(), not_found);
+    assert!(stranger.sandboxes().await?.is_empty());
+    Ok(())
+}
+
+async fn a_token_for_another_session_opens_nothing(sandbox: &Sandbox) -> Result<()> {
+    let client = &sandbox.server.client;
+    let one = client.command_create(sandbox.id, &argv(["true"])).await?;
+    let two = client.command_create(sandbox.id, &argv(["true"])).await?;
+    let mut mixed = one.attach.clone();
+    mixed.token.clone_from(&two.attach.token);
+    let refused = client.command_attach(&mixed, None, StreamConfig::default()).next().await.unwrap_err();
+    let code = refused.problem().map(|problem| problem.code);
+    assert!(matches!(code, Some(ProblemCode::Unauthorized | ProblemCode::Forbidden)), "{refused}");
     Ok(())
 }
 
@@ -42,15 +158,6 @@ async fn a_sandbox_names_the_digest_it_runs_and_keeps_its_labels() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_two_streams_stay_apart_and_the_exit_code_passes_through() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let outcome = sandbox.sh("echo out; echo err >&2; exit 7").await?;
-    assert_eq!((outcome.stdout().as_str(), outcome.stderr().as_str()), ("out\n", "err\n"));
-    assert_eq!(outcome.exit.code, Some(7));
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn environment_user_and_directory_are_as_asked() -> Result<()> {
     let server = Server::get()?;
     let env = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -64,78 +171,6 @@ async fn environment_user_and_directory_are_as_asked() -> Result<()> {
     };
     assert_eq!(sandbox.exec(command).await?.stdout(), "sandbox command /tmp root /root\n");
     assert_eq!(sandbox.sh("id -un; pwd").await?.stdout(), "user\n/home/user\n");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_not_there_exits_as_in_a_shell() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let outcome = sandbox.run(["/no/such/program"]).await?;
-    assert_eq!(outcome.exit.code, Some(127), "{outcome}");
-    assert!(outcome.exit.error.is_some(), "{outcome}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn standard_input_reaches_the_command() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let client = &sandbox.server.client;
-    let command = client.command_create(sandbox.id, &CreateCommand { stdin: true, ..argv(["rev"]) }).await?;
-    let mut stream = client.command_attach(&command.attach, None, StreamConfig::default());
-    let started = stream.next().await?;
-    assert!(matches!(started, Some(CommandEvent::Started(_))), "{started:?}");
-    let body = WriteStdin { offset: 0, data: Base64Bytes::from(*b"stressed\n"), eof: true };
-    client.stdin_write(sandbox.id, command.command.id, &body).await?;
-    let mut text = Vec::new();
-    while let Some(event) = stream.next().await? {
-        if let CommandEvent::Stdout(output) = event {
-            text.extend_from_slice(output.data.as_ref());
-        }
-    }
-    assert_eq!(String::from_utf8(text)?, "desserts\n");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_a_command_and_is_named() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let client = &sandbox.server.client;
-    let created = client.command_create(sandbox.id, &argv(["sleep", "600"])).await?;
-    let mut stream = client.command_attach(&created.attach, None, StreamConfig::default());
-    stream.next().await?;
-    client.command_signal(sandbox.id, created.command.id, "TERM".parse::<Signal>()?).await?;
-    let ended = stream.next().await?;
-    let Some(CommandEvent::Exit(exit)) = ended else { panic!("{ended:?}") };
-    assert_eq!((exit.signal, exit.timed_out), (Some(15), false));
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_past_its_time_is_ended() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let outcome = sandbox.sh_for("sleep 600", 1).await?;
-    assert!(outcome.exit.timed_out, "{outcome}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_second_reader_sees_the_same_from_the_start_and_a_late_one_too() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let client = &sandbox.server.client;
-    let created = client.command_create(sandbox.id, &argv(["seq", "1", "2000"])).await?;
-    let mut seen = Vec::new();
-    for _ in 0..2 {
-        let mut stream = client.command_attach(&created.attach, None, StreamConfig::default());
-        let mut text = Vec::new();
-        while let Some(event) = stream.next().await? {
-            if let CommandEvent::Stdout(output) = event {
-                text.extend_from_slice(output.data.as_ref());
-            }
-        }
-        seen.push(text);
-    }
-    assert_eq!(seen[0], seen[1]);
-    assert_eq!(seen[0].iter().filter(|byte| **byte == b'\n').count(), 2000);
     Ok(())
 }
 
@@ -171,35 +206,6 @@ async fn deleting_while_it_boots_wins() -> Result<()> {
     assert_eq!(deleted.operation.status, OperationStatus::Succeeded, "{deleted:?}");
     let create = server.client.operation_finish(accepted.operation.id, Duration::from_secs(30)).await?;
     assert!(create.status.is_done(), "{create:?}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn another_tenant_learns_nothing() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let stranger =
-        sandbox.server.as_another_tenant(&format!("stranger-{}", &sandbox.id.label()[20..])).await?;
-    let code = |error: space_api::client::ClientError| error.problem().map(|problem| problem.code);
-    let client = &stranger.client;
-    let not_found = Some(ProblemCode::NotFound);
-    assert_eq!(client.sandbox_get(sandbox.id).await.map_err(code).unwrap_err(), not_found);
-    assert_eq!(client.sandbox_delete(sandbox.id, 0).await.map_err(code).unwrap_err(), not_found);
-    assert_eq!(client.command_run(sandbox.id, &argv(["true"])).await.map_err(code).unwrap_err(), not_found);
-    assert!(stranger.sandboxes().await?.is_empty());
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_for_another_session_opens_nothing() -> Result<()> {
-    let sandbox = Sandbox::create().await?;
-    let client = &sandbox.server.client;
-    let one = client.command_create(sandbox.id, &argv(["true"])).await?;
-    let two = client.command_create(sandbox.id, &argv(["true"])).await?;
-    let mut mixed = one.attach.clone();
-    mixed.token.clone_from(&two.attach.token);
-    let refused = client.command_attach(&mixed, None, StreamConfig::default()).next().await.unwrap_err();
-    let code = refused.problem().map(|problem| problem.code);
-    assert!(matches!(code, Some(ProblemCode::Unauthorized | ProblemCode::Forbidden)), "{refused}");
     Ok(())
 }
 
