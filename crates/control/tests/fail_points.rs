@@ -144,6 +144,7 @@ async fn dies_at(point: &'static str) {
         join_token: installation.read("join.token"),
         vcpus: 8,
         memory_bytes: 4 << 30,
+        overhead_bytes: 64 << 20,
     });
     let node = node.await.unwrap();
     node.heartbeat().await.unwrap();

@@ -1,5 +1,5 @@
 //! What a sandbox leaves behind when it should leave nothing: processes, user ids, mounts, namespaces, jails (with the
-//! disks in them), cgroups, FIFOs, and rows on both sides. The pool of waiting slots is not a leftover, but it must
+//! disks in them), cgroups, FIFOs, workers, and rows on both sides. The pool of waiting slots is not a leftover, but it must
 //! have its own size.
 
 use std::{
@@ -13,7 +13,11 @@ use std::{
 use anyhow::{Result, ensure};
 use space_api::PageQuery;
 
-use crate::{Server, daemons, journal, wait};
+use crate::{
+    Server,
+    daemons::{self, Daemon},
+    journal, wait,
+};
 
 /// Slots that a node keeps waiting, unless it is told otherwise.
 const POOL: usize = 2;
@@ -54,6 +58,19 @@ impl Leftovers {
             }
             let counted = Self::count()?;
             ensure!(counted.0.values().all(|count| *count == POOL), "expected {POOL} of each: {counted:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// As `none_but_pool`, and no worker either: a tenant without sandboxes loses its own after ten seconds, so this
+    /// is for the end of a suite.
+    pub async fn none_at_all(server: &Server) -> Result<()> {
+        Self::none_but_pool(server).await?;
+        wait::until("no workers", Duration::from_mins(1), || async {
+            let workers = daemons::processes(Daemon::Worker.program())?.len();
+            let cgroups = directories("/sys/fs/cgroup/space-workers.slice")?;
+            ensure!(workers == 0 && cgroups == 0, "{workers} workers in {cgroups} cgroups");
             Ok(())
         })
         .await

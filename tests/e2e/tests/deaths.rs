@@ -43,5 +43,5 @@ async fn a_worker_may_die_anywhere() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn zz_nothing_is_left_at_the_end() -> Result<()> {
-    Leftovers::none_but_pool(&Server::get()?).await
+    Leftovers::none_at_all(&Server::get()?).await
 }

@@ -1,7 +1,7 @@
 //! Guests that mean harm, or merely end badly. Each must stay in its sandbox and get its name right.
 
-use anyhow::Result;
-use space_api::sandboxes::CreateSandbox;
+use anyhow::{Context, Result};
+use space_api::{client::StreamConfig, commands::CreateCommand, sandboxes::CreateSandbox, sse::CommandEvent};
 use space_e2e::{Sandbox, Server};
 use space_types::{Reason, SandboxState};
 
@@ -47,10 +47,10 @@ async fn a_fork_bomb_leaves_the_sandbox_answering() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_eats_all_memory_dies_alone() -> Result<()> {
     let sandbox = Sandbox::create().await?;
-    let eater = sandbox
-        .sh("exec python3 -c 'x = bytearray(1 << 34)\nfor i in range(0, len(x), 4096): x[i] = 1'")
-        .await?;
-    assert!(eater.exit.signal.is_some() || eater.exit.code == Some(1), "{eater}");
+    let eater =
+        sandbox.sh("exec python3 -c 'x = []\nwhile True: x.append(bytearray(b\"x\") * (16 << 20))'").await?;
+    // The kernel's choice, and not the program's: an allocation that is refused would end it with a code.
+    assert_eq!(eater.exit.signal, Some(9), "{eater}");
     assert_eq!(sandbox.sh("echo alive").await?.stdout(), "alive\n");
     Ok(())
 }
@@ -69,17 +69,41 @@ async fn a_full_disk_is_the_guests_own() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_output_ends_in_a_gap_and_not_in_a_hang() -> Result<()> {
     let sandbox = Sandbox::create().await?;
-    let flood = sandbox.sh_for("yes", 3).await?;
-    assert!(flood.exit.timed_out, "{:?}", flood.exit);
+    let client = &sandbox.server.client;
+    let argv = ["sh", "-c", "yes | head -c 200000000; sleep 600"].map(str::to_owned).to_vec();
+    let command = CreateCommand { argv, timeout_seconds: Some(60), ..CreateCommand::default() };
+    let created = client.command_create(sandbox.id, &command).await?;
+    // A reader that starts it and doesn't read on: what nobody takes must not hold the command back.
+    let mut slow = client.command_attach(&created.attach, None, StreamConfig::default());
+    assert!(matches!(slow.next().await?, Some(CommandEvent::Started(_))));
+    drop(slow);
+    sandbox.sh("while ps -C head > /dev/null; do sleep 1; done").await?;
+    client.command_signal(sandbox.id, created.command.id, "KILL".parse()?).await?;
+    let mut reader = client.command_attach(&created.attach, None, StreamConfig::default());
+    let (mut taken, mut lost) = (0, 0);
+    while let Some(event) = reader.next().await? {
+        match event {
+            CommandEvent::Stdout(output) => {
+                assert_eq!(output.offset, taken + lost);
+                taken += output.data.as_ref().len() as u64;
+            }
+            CommandEvent::Gap(gap) => lost += gap.stdout_bytes,
+            _ => {}
+        }
+    }
+    assert_eq!(taken + lost, 200_000_000);
+    assert!(lost > 0, "200 MB fit nowhere");
     assert_eq!(sandbox.sh("echo alive").await?.stdout(), "alive\n");
     Ok(())
 }
+
+const TOKEN_PLACES: [&str; 3] = ["/root/honeytoken", "/var/lib/space/honeytoken", "/run/space/honeytoken"];
 
 /// The token lies on the host in places that a careless design would share; the guest looks everywhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn root_in_a_guest_never_reads_the_hosts_honeytoken() -> Result<()> {
     let token = "honeytoken-7c1f8a52b9d04e63";
-    for place in ["/root/honeytoken", "/var/lib/space/honeytoken", "/run/space/honeytoken"] {
+    for place in TOKEN_PLACES {
         std::fs::write(place, token)?;
     }
     let sandbox = Sandbox::create().await?;
@@ -87,13 +111,24 @@ async fn root_in_a_guest_never_reads_the_hosts_honeytoken() -> Result<()> {
     // Put together inside, so that the search does not find its own command line.
     let search = format!(
         "t={head}$(printf {tail}); \
-         for d in /dev/vd?; do grep -c -a -F \"$t\" $d; done; \
+         u={head}$(printf own); echo \"$u\" > /root/own; sync; \
+         for d in /dev/vd?; do dd if=$d bs=1M status=none | tr -d '\\0' | grep -c -a -F \"$t\"; done; \
          grep -r -l -s -F \"$t\" /root /home /run /var /etc /proc/[0-9]*/root/run /sys/firmware 2>/dev/null; \
-         ls /dev/disk /dev/mapper 2>/dev/null; true"
+         ls /dev/disk /dev/mapper 2>/dev/null; \
+         echo searched; dd if=/dev/vda bs=1M status=none | tr -d '\\0' | grep -c -a -F \"$u\"; \
+         grep -r -l -s -F \"$u\" /root"
     );
     let outcome = sandbox.root_sh(&search).await?;
-    let hits: Vec<_> = outcome.stdout().lines().filter(|line| *line != "0").map(str::to_owned).collect();
+    let said = outcome.stdout();
+    let (found, control) = said.split_once("searched\n").context("the search did not come to its end")?;
+    let hits: Vec<_> = found.lines().filter(|line| *line != "0").collect();
     assert!(hits.is_empty(), "{outcome}");
+    // A token of its own is found by the same means, or the search proves nothing.
+    let control: Vec<_> = control.lines().collect();
+    assert!(control.len() == 2 && control[0] != "0" && control[1] == "/root/own", "{outcome}");
+    for place in TOKEN_PLACES {
+        std::fs::remove_file(place)?;
+    }
     Ok(())
 }
 
@@ -102,12 +137,16 @@ async fn there_is_no_way_onto_any_network() -> Result<()> {
     let sandbox = Sandbox::create().await?;
     let outcome = sandbox
         .root_sh(
-            "for a in 169.254.100.1 169.254.169.254 10.0.0.1 127.0.0.1 8.8.8.8; do \
-               for p in 22 53 80 8700; do timeout 1 bash -c \"exec 3<>/dev/tcp/$a/$p\" 2>/dev/null && echo open $a $p; done; \
-             done; ip -6 addr; true",
+            "python3 -m http.server 4321 >/dev/null 2>&1 & \
+             try() { timeout 1 bash -c \"exec 3<>/dev/tcp/$1/$2\" 2>/dev/null && echo open $1 $2; }; \
+             until try 127.0.0.1 4321 > /dev/null; do sleep 0.2; done; \
+             for a in 169.254.100.1 169.254.169.254 10.0.0.1 127.0.0.1 8.8.8.8; do \
+               for p in 22 53 80 4321 8700; do try $a $p; done; \
+             done; ip -6 addr; kill %1",
         )
         .await?;
-    assert_eq!(outcome.stdout(), "", "{outcome}");
+    // Its own listener is reached by the same means, or the attempts prove nothing.
+    assert_eq!(outcome.stdout(), "open 127.0.0.1 4321\n", "{outcome}");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Command sessions. They live in the guest's agent; control finds the worker, passes requests on and signs attach
 //! tokens. Nothing here touches the database but an idempotency key on a signal.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use space_api::{
@@ -22,6 +22,9 @@ use crate::{
     fail_point,
     store::{idempotency::Claim, sandboxes::Route},
 };
+
+/// Beyond the deadline of the call that a claim is for.
+const CLAIM_MARGIN: Duration = Duration::from_secs(5);
 
 /// Where a request for a command goes, and whether its id was derived from an idempotency key.
 pub(crate) struct NewCommand {
@@ -181,7 +184,11 @@ impl App {
     ) -> Result<Answer<T>, AppError> {
         match claim {
             None => Ok(Answer::New(work.await?)),
-            Some(claim) => Answer::from_claimed(self.store.idempotent(claim, status, work).await??),
+            Some(claim) => {
+                let deadline = self.limits.call_timeout.saturating_add(CLAIM_MARGIN);
+                let deadline = i64::try_from(deadline.as_millis()).unwrap_or(i64::MAX);
+                Answer::from_claimed(self.store.idempotent(claim, status, deadline, work).await??)
+            }
         }
     }
 

@@ -116,6 +116,9 @@ async fn ensure(app: &App, work: &SandboxWork) -> Result<Looked, StoreError> {
         },
         Err(status) if status.code() == Code::ResourceExhausted => {
             tracing::info!(sandbox = %work.id, node = %work.node_id, %status, "the node has no room after all");
+            if app.store.sandbox_place_elsewhere(work.id, work.generation, work.node_id).await? {
+                return Ok(Looked::Again);
+            }
             conclude(app, work, Observed::Failed(Reason::NoCapacity)).await
         }
         Err(status) => {

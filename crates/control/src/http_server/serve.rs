@@ -1,5 +1,6 @@
 //! Accepting connections: HTTP/1.1 and HTTP/2 (by prior knowledge or ALPN), small packets sent at once, and a
-//! deadline on everything that a silent client could hold open before it has sent a request.
+//! deadline on everything that a silent client could hold open before it has sent a request. Connections are counted:
+//! above [`CONNECTIONS`] new ones wait in the kernel's queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,10 +17,13 @@ use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+/// Well below what descriptors and memory allow; streams of events are what holds connections open for long.
+const CONNECTIONS: usize = 16_384;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For the headers of each request on a connection.
 const HEADERS: Duration = Duration::from_secs(30);
@@ -38,13 +42,19 @@ pub(crate) async fn serve(
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
     let graceful = GracefulShutdown::new();
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
+        let room_and_stream = async {
+            // Never closed.
+            let permit = Arc::clone(&permits).acquire_owned().await.ok();
+            listener.accept().await.map(|(stream, _)| (stream, permit))
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = room_and_stream => accepted,
             () = shutdown.cancelled() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, permit) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -55,7 +65,11 @@ pub(crate) async fn serve(
             tracing::debug!(%error, "a connection ended at once");
             continue;
         }
-        tokio::spawn(connection(stream, acceptor.clone(), router.clone(), graceful.watcher()));
+        let serving = connection(stream, acceptor.clone(), router.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            serving.await;
+            drop(permit);
+        });
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {

@@ -105,12 +105,16 @@ impl Store {
         Ok(tail)
     }
 
-    /// Forgets events older than `age_ms`; says how many.
-    pub(crate) async fn event_expire(&self, age_ms: i64) -> Result<u64, StoreError> {
-        let result = sqlx::query("delete from events where at < now_ms() - $1")
-            .bind(age_ms)
-            .execute(self.pool())
-            .await?;
+    /// Forgets up to `limit` events older than `age_ms`; says how many.
+    pub(crate) async fn event_expire(&self, age_ms: i64, limit: u32) -> Result<u64, StoreError> {
+        let result = sqlx::query(
+            "delete from events where sequence in \
+               (select sequence from events where at < now_ms() - $1 order by at limit $2)",
+        )
+        .bind(age_ms)
+        .bind(i64::from(limit))
+        .execute(self.pool())
+        .await?;
         Ok(result.rows_affected())
     }
 }

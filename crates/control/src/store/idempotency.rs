@@ -1,8 +1,9 @@
 //! `Idempotency-Key`: the answer of a POST is stored in the transaction that does its work, so there is never a
-//! claim without an answer, whatever crashes.
+//! claim without an answer, whatever crashes. Work outside the database can't have that: its claim is a row of its
+//! own that runs out ([`Store::idempotent`]).
 //!
-//! While the first request runs it holds an advisory lock for (tenant, key); a second one that can't get it is
-//! told so instead of waiting.
+//! While the first request runs it holds an advisory lock for (tenant, key), or that row; a second one is told so
+//! instead of waiting.
 
 use serde::Serialize;
 use space_types::TenantId;
@@ -58,6 +59,16 @@ impl<T> From<Earlier> for Claimed<T> {
     }
 }
 
+#[derive(sqlx::FromRow)]
+struct Row {
+    route: String,
+    body_hash: Vec<u8>,
+    status: i32,
+    response: serde_json::Value,
+    /// Without an answer so far: whether its time is not over. `None`: answered.
+    running: Option<bool>,
+}
+
 /// Takes the claim for the rest of the transaction. `None`: go on with the work.
 pub(super) async fn begin(
     tx: &mut PgConnection,
@@ -71,19 +82,26 @@ pub(super) async fn begin(
     if !locked {
         return Ok(Some(Earlier::InUse));
     }
-    let row: Option<(String, Vec<u8>, i32, serde_json::Value)> = sqlx::query_as(
-        "select route, body_hash, status, response from idempotency where tenant_id = $1 and key = $2",
+    let row: Option<Row> = sqlx::query_as(
+        "select route, body_hash, status, response, unanswered_until > now_ms() as running \
+         from idempotency where tenant_id = $1 and key = $2",
     )
     .bind(claim.tenant_id.uuid())
     .bind(&claim.key)
     .fetch_optional(&mut *tx)
     .await?;
-    Ok(row.map(|(route, body_hash, status, body)| {
-        if route != claim.route || body_hash != claim.body_hash {
-            return Earlier::Reused;
+    let Some(row) = row else { return Ok(None) };
+    if row.route != claim.route || row.body_hash != claim.body_hash {
+        return Ok(Some(Earlier::Reused));
+    }
+    Ok(match row.running {
+        Some(true) => Some(Earlier::InUse),
+        Some(false) => None,
+        None => {
+            let status = u16::try_from(row.status).unwrap_or(200);
+            Some(Earlier::Repeated(StoredResponse { status, body: row.response }))
         }
-        Earlier::Repeated(StoredResponse { status: u16::try_from(status).unwrap_or(200), body })
-    }))
+    })
 }
 
 /// Stores the answer, to be committed with the work.
@@ -110,37 +128,101 @@ pub(super) async fn finish(
 }
 
 impl Store {
-    /// Does `work` under the claim and stores its answer. For effects outside the database: when this process
-    /// dies between effect and commit, a repeated request does the work again, so it should bear that.
+    /// Does `work` under the claim and stores its answer. For effects outside the database, which must bear to be
+    /// repeated: when this process dies or the caller leaves between effect and answer, the claim runs out after
+    /// `deadline_ms` (which is more than `work` may take) and a repeated request does the work again.
+    ///
+    /// No connection is held meanwhile: `work` may wait for a guest that never answers, and there are few.
     pub(crate) async fn idempotent<T, E, Fut>(
         &self,
         claim: &Claim,
         status: u16,
+        deadline_ms: i64,
         work: Fut,
     ) -> Result<Result<Claimed<T>, E>, StoreError>
     where
         T: Serialize,
         Fut: Future<Output = Result<T, E>>,
     {
-        let mut tx = self.begin().await?;
-        if let Some(earlier) = begin(&mut tx, Some(claim)).await? {
+        if let Some(earlier) = self.idempotency_take(claim, deadline_ms).await? {
             return Ok(Ok(earlier.into()));
         }
-        let answer = match work.await {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Err(error)),
-        };
-        finish(&mut tx, Some(claim), status, &answer).await?;
-        tx.commit().await?;
-        Ok(Ok(Claimed::Done(answer)))
+        match work.await {
+            Ok(answer) => {
+                self.idempotency_answer(claim, status, &answer).await?;
+                Ok(Ok(Claimed::Done(answer)))
+            }
+            Err(error) => {
+                // A request that was refused does not use its key up.
+                self.idempotency_give_back(claim).await?;
+                Ok(Err(error))
+            }
+        }
     }
 
-    /// Forgets answers older than `age_ms`; says how many.
-    pub(crate) async fn idempotency_expire(&self, age_ms: i64) -> Result<u64, StoreError> {
-        let result = sqlx::query("delete from idempotency where created_at < now_ms() - $1")
-            .bind(age_ms)
-            .execute(self.pool())
-            .await?;
+    async fn idempotency_take(&self, claim: &Claim, deadline_ms: i64) -> Result<Option<Earlier>, StoreError> {
+        let mut tx = self.begin().await?;
+        if let Some(earlier) = begin(&mut tx, Some(claim)).await? {
+            return Ok(Some(earlier));
+        }
+        // What `begin` lets pass is new, or was left unanswered long ago.
+        sqlx::query(
+            "insert into idempotency (tenant_id, key, route, body_hash, status, response, unanswered_until) \
+             values ($1, $2, $3, $4, 0, 'null', now_ms() + $5) \
+             on conflict (tenant_id, key) do update set unanswered_until = excluded.unanswered_until",
+        )
+        .bind(claim.tenant_id.uuid())
+        .bind(&claim.key)
+        .bind(&claim.route)
+        .bind(claim.body_hash.as_slice())
+        .bind(deadline_ms)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(None)
+    }
+
+    async fn idempotency_answer(
+        &self,
+        claim: &Claim,
+        status: u16,
+        body: &impl Serialize,
+    ) -> Result<(), StoreError> {
+        let body = serde_json::to_value(body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        sqlx::query(
+            "update idempotency set status = $3, response = $4, unanswered_until = null \
+             where tenant_id = $1 and key = $2 and unanswered_until is not null",
+        )
+        .bind(claim.tenant_id.uuid())
+        .bind(&claim.key)
+        .bind(i32::from(status))
+        .bind(body)
+        .execute(self.pool())
+        .await?;
+        Ok(())
+    }
+
+    async fn idempotency_give_back(&self, claim: &Claim) -> Result<(), StoreError> {
+        sqlx::query(
+            "delete from idempotency where tenant_id = $1 and key = $2 and unanswered_until is not null",
+        )
+        .bind(claim.tenant_id.uuid())
+        .bind(&claim.key)
+        .execute(self.pool())
+        .await?;
+        Ok(())
+    }
+
+    /// Forgets up to `limit` answers older than `age_ms`; says how many.
+    pub(crate) async fn idempotency_expire(&self, age_ms: i64, limit: u32) -> Result<u64, StoreError> {
+        let result = sqlx::query(
+            "delete from idempotency where (tenant_id, key) in (select tenant_id, key from idempotency \
+               where created_at < now_ms() - $1 order by created_at limit $2)",
+        )
+        .bind(age_ms)
+        .bind(i64::from(limit))
+        .execute(self.pool())
+        .await?;
         Ok(result.rows_affected())
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod listener;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod placement;
+pub(crate) mod replacement;
 pub(crate) mod sandbox_changes;
 pub(crate) mod sandboxes;
 pub(crate) mod templates;

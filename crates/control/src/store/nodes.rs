@@ -112,7 +112,7 @@ impl Store {
             "update nodes n set \
                fence = n.fence + case when n.lease_until < now_ms() or n.boot_id <> $2 then 1 else 0 end, \
                boot_id = $2, address = $3, version = $4, capacity_vcpus = $5, capacity_memory = $6, \
-               disk_free = $7, lease_until = now_ms() + $8, heartbeat_at = now_ms(), lost = false \
+               disk_free = $7, overhead_memory = $9, lease_until = now_ms() + $8, heartbeat_at = now_ms(), lost = false \
              from (select id, lost from nodes where id = $1 for update) old \
              where n.id = old.id returning n.fence, old.lost",
         )
@@ -124,6 +124,7 @@ impl Store {
         .bind(signed(beat.capacity.memory_bytes))
         .bind(signed(beat.capacity.disk_free_bytes))
         .bind(beat.lease_ms)
+        .bind(signed(beat.capacity.overhead_bytes))
         .fetch_optional(self.pool())
         .await?;
         Ok(row.map(|(fence, was_lost)| Lease { fence: unsigned(fence), was_lost }))

@@ -101,7 +101,7 @@ struct Locked {
     node_id: Uuid,
     reserved: bool,
     vcpus: i32,
-    memory_bytes: i64,
+    held_memory: i64,
     generation: i64,
     observed_generation: i64,
     observed_sequence: i64,
@@ -109,7 +109,7 @@ struct Locked {
 
 async fn lock(tx: &mut PgConnection, id: SandboxId) -> Result<Option<Locked>, StoreError> {
     Ok(sqlx::query_as(
-        "select tenant_id, desired, observed, reason, node_lost, state, node_id, reserved, vcpus, memory_bytes, \
+        "select tenant_id, desired, observed, reason, node_lost, state, node_id, reserved, vcpus, held_memory, \
                 generation, observed_generation, observed_sequence \
          from sandboxes where id = $1 for update",
     )
@@ -126,7 +126,7 @@ async fn settle(tx: &mut PgConnection, id: SandboxId, before: &Locked) -> Result
     let reserved = state.holds_memory() && !seen.is_final();
     if reserved != now.reserved {
         let node = NodeId::from_uuid(now.node_id);
-        placement::adjust(tx, node, now.vcpus, now.memory_bytes, reserved).await?;
+        placement::adjust(tx, node, now.vcpus, now.held_memory, reserved).await?;
     }
     let ended = matches!(seen, Observed::Stopped(_) | Observed::Failed(_) | Observed::Absent);
     sqlx::query(
@@ -193,8 +193,9 @@ impl Store {
             .ok_or_else(|| CreateSandboxError::TemplateNotFound(reference.clone()))?;
         let disk = disk_size(request.disk_mib.map(ByteSize::mib), release.size_bytes)
             .map_err(|image_mib| CreateSandboxError::DiskTooSmall { image_mib })?;
-        let node =
-            placement::reserve(&mut tx, class, disk).await?.ok_or(CreateSandboxError::NoCapacity(class))?;
+        let place = placement::reserve(&mut tx, class, disk, None)
+            .await?
+            .ok_or(CreateSandboxError::NoCapacity(class))?;
         let id = SandboxId::new();
         let tag = match reference {
             TemplateRef::Tag { tag, .. } => Some(tag.as_str()),
@@ -202,8 +203,9 @@ impl Store {
         };
         sqlx::query(
             "insert into sandboxes (id, tenant_id, desired, generation, vcpus, memory_bytes, disk_bytes, \
-               release_id, template_name, template_tag, env, labels, node_id, reserved, observed, state) \
-             values ($1, $2, 'running', 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, 'pending', 'creating')",
+               release_id, template_name, template_tag, env, labels, node_id, held_memory, reserved, observed, state) \
+             values ($1, $2, 'running', 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, true, 'pending', \
+               'creating')",
         )
         .bind(id.uuid())
         .bind(tenant.uuid())
@@ -215,7 +217,8 @@ impl Store {
         .bind(tag)
         .bind(Json(&request.env))
         .bind(Json(&request.labels))
-        .bind(node.uuid())
+        .bind(place.node.uuid())
+        .bind(place.memory)
         .execute(&mut *tx)
         .await?;
         triggers::set(&mut tx, id).await?;

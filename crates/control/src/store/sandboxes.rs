@@ -325,12 +325,15 @@ impl Store {
     }
 
     /// Forgets sandboxes that were deleted longer than `age_ms` ago; says how many.
-    pub(crate) async fn sandbox_expire(&self, age_ms: i64) -> Result<u64, StoreError> {
-        let result =
-            sqlx::query("delete from sandboxes where state = 'deleted' and ended_at < now_ms() - $1")
-                .bind(age_ms)
-                .execute(self.pool())
-                .await?;
+    pub(crate) async fn sandbox_expire(&self, age_ms: i64, limit: u32) -> Result<u64, StoreError> {
+        let result = sqlx::query(
+            "delete from sandboxes where id in (select id from sandboxes \
+               where state = 'deleted' and ended_at < now_ms() - $1 order by ended_at limit $2)",
+        )
+        .bind(age_ms)
+        .bind(i64::from(limit))
+        .execute(self.pool())
+        .await?;
         Ok(result.rows_affected())
     }
 }

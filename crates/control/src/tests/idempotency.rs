@@ -101,6 +101,55 @@ async fn while_the_first_runs_the_second_is_told_so() {
     world.admin.post_with_key("/v1/keys", &body, "k").await.expect(201);
 }
 
+/// The pool has 16 connections. A tenant's guests decide how long its signals take.
+#[tokio::test]
+async fn guests_that_never_answer_do_not_take_the_database_from_others() {
+    let world = World::start().await;
+    let _node = world.node().await;
+    let sandbox = world.running().await;
+    let other = world.tenant("other").await;
+    let commands = format!("/v1/sandboxes/{sandbox}/commands");
+    let made = world.admin.post(&commands, &json!({"argv": ["deaf"]})).await.expect(201);
+    let path = format!("{commands}/{}/signal", made["command"]["id"].as_str().unwrap());
+    let signals: Vec<_> = (0..24)
+        .map(|number| {
+            let (admin, path) = (world.admin.clone(), path.clone());
+            tokio::spawn(async move {
+                admin.post_with_key(&path, &json!({"signal": "INT"}), &number.to_string()).await
+            })
+        })
+        .collect();
+    while world.count("idempotency where unanswered_until is not null").await < 24 {
+        tokio::task::yield_now().await;
+    }
+    other.get("/v1/sandboxes").await.expect(200);
+    let again = world.admin.post_with_key(&path, &json!({"signal": "INT"}), "7").await;
+    again.problem(409, "idempotency_key_in_use");
+    signals.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_request_that_was_left_unanswered_may_be_made_again() {
+    let world = World::start().await;
+    let _node = world.node().await;
+    let sandbox = world.running().await;
+    let commands = format!("/v1/sandboxes/{sandbox}/commands");
+    let made = world.admin.post(&commands, &json!({"argv": ["sleep"]})).await.expect(201);
+    let attach = world.admin.request(reqwest::Method::GET, made["attach"]["url"].as_str().unwrap());
+    let mut events = world.admin.stream(attach).await;
+    events.next().await.unwrap();
+    let path = format!("{commands}/{}/signal", made["command"]["id"].as_str().unwrap());
+    let signal = json!({"signal": "INT"});
+    // What a control plane that died in the middle leaves.
+    world.admin.post_with_key(&path, &signal, "k").await;
+    let mark = "update idempotency set status = 0, unanswered_until = now_ms() + $1";
+    for (left_ms, code) in [(60_000_i64, "idempotency_key_in_use"), (-1, "command_not_running")] {
+        sqlx::query(mark).bind(left_ms).execute(world.app().store.pool()).await.unwrap();
+        world.admin.post_with_key(&path, &signal, "k").await.problem(409, code);
+    }
+    assert_eq!(world.count("idempotency").await, 0, "a refused request uses no key up");
+}
+
 #[tokio::test]
 async fn answers_are_kept_for_a_day() {
     let world = World::start().await;
@@ -108,7 +157,7 @@ async fn answers_are_kept_for_a_day() {
     world.admin.post_with_key("/v1/join-tokens", &json!({}), "k").await.expect(201);
     for (age, kept) in [(23 * HOUR, 1), (2 * HOUR, 0)] {
         world.app().store.idempotency_age(caller.tenant_id.uuid(), age).await.unwrap();
-        world.app().store.idempotency_expire(24 * HOUR).await.unwrap();
+        world.app().store.idempotency_expire(24 * HOUR, 100).await.unwrap();
         assert_eq!(world.count("idempotency").await, kept);
     }
 }

@@ -86,6 +86,7 @@ impl World {
             join_token: token["token"].as_str().unwrap().to_owned(),
             vcpus,
             memory_bytes: memory_mib << 20,
+            overhead_bytes: 0,
         }
     }
 
@@ -127,7 +128,7 @@ impl World {
     pub(super) async fn assert_reservations_add_up(&self) -> i64 {
         let (sums, held): (i64, i64) = sqlx::query_as(
             "select (select coalesce(sum(reserved_memory), 0)::bigint from nodes), \
-             (select coalesce(sum(memory_bytes), 0)::bigint from sandboxes where reserved)",
+             (select coalesce(sum(held_memory), 0)::bigint from sandboxes where reserved)",
         )
         .fetch_one(self.app().store.pool())
         .await

@@ -227,3 +227,40 @@ async fn wait_until(holds: impl Fn() -> bool) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn what_a_microvm_takes_beyond_its_guest_counts() {
+    let world = World::start().await;
+    world.publish("base", 1).await;
+    // Room for two guests of 512 MiB, and for one with what its VMM needs.
+    let options = world.options("one", 8, 1100).await;
+    let options = space_testkit::sim::SimOptions { overhead_bytes: 64 << 20, ..options };
+    let node = SimNode::join(options).await.unwrap();
+    node.heartbeat().await.unwrap();
+    let first = world.running().await;
+    world.admin.post("/v1/sandboxes", &json!({})).await.problem(503, "no_capacity");
+    assert_eq!(world.assert_reservations_add_up().await, (512 + 64) << 20);
+    world.admin.delete(&format!("/v1/sandboxes/{first}?wait=60")).await.expect(200);
+    assert_eq!(world.assert_reservations_add_up().await, 0);
+    world.running().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_its_node_refuses_goes_to_another() {
+    let world = World::start().await;
+    let full = world.node().await;
+    full.behave(Behaviour::Exhausted);
+    let other = world.join("node-2", 4, 2048).await;
+    other.heartbeat().await.unwrap();
+    let id = world.running().await;
+    let (tried, _) = full.calls();
+    assert!(tried > 0, "the node with the most room is asked first");
+    assert_eq!((full.reports().len(), other.reports().len()), (0, 1), "{id}");
+    assert_eq!(world.assert_reservations_add_up().await, 512 << 20);
+    let nodes = world.admin.get("/v1/nodes").await.expect(200);
+    let used = |name: &str| {
+        let node = nodes["items"].as_array().unwrap().iter().find(|node| node["name"] == name).unwrap();
+        node["used"]["memory_mib"].clone()
+    };
+    assert_eq!((used("node-1"), used("node-2")), (json!(0), json!(512)));
+}

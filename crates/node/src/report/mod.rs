@@ -55,6 +55,7 @@ fn heartbeat(node: &NodeContext, boot_id: &str) -> HeartbeatRequest {
         vcpus: offer.vcpus,
         memory_bytes: offer.memory.as_bytes(),
         disk_free_bytes: free_bytes(node.layout.data()).unwrap_or_default().as_bytes(),
+        overhead_bytes: node.config.capacity.overhead().as_bytes(),
     };
     HeartbeatRequest {
         boot_id: boot_id.to_owned(),

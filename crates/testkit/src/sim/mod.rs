@@ -2,7 +2,7 @@
 //! keeps its sandboxes and commands in memory.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
-//! output), `sleep` (until a signal).
+//! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered).
 
 mod commands;
 mod identity;
@@ -42,6 +42,8 @@ pub struct SimOptions {
     pub join_token: String,
     pub vcpus: u32,
     pub memory_bytes: u64,
+    /// What each sandbox takes of that beyond its own.
+    pub overhead_bytes: u64,
 }
 
 /// Serves until it is dropped.
@@ -105,6 +107,7 @@ impl SimNode {
                 vcpus: self.options.vcpus,
                 memory_bytes: self.options.memory_bytes,
                 disk_free_bytes: 1 << 40,
+                overhead_bytes: self.options.overhead_bytes,
             }),
             sandboxes,
             version: "sim".to_owned(),
