@@ -1,6 +1,6 @@
 //! Guests that mean harm, or merely end badly. Each must stay in its sandbox and get its name right.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use space_api::{client::StreamConfig, commands::CreateCommand, sandboxes::CreateSandbox, sse::CommandEvent};
 use space_e2e::{Sandbox, Server};
 use space_types::{Reason, SandboxState};
@@ -108,24 +108,16 @@ async fn root_in_a_guest_never_reads_the_hosts_honeytoken() -> Result<()> {
     }
     let sandbox = Sandbox::create().await?;
     let (head, tail) = token.split_at(10);
-    // Put together inside, so that the search does not find its own command line.
+    // Put together inside, so that the search does not find its own command line. A token of the guest's own lies
+    // there too: it must be found by the same means, or the search proves nothing.
     let search = format!(
-        "t={head}$(printf {tail}); \
-         u={head}$(printf own); echo \"$u\" > /root/own; sync; \
-         for d in /dev/vd?; do dd if=$d bs=1M status=none | tr -d '\\0' | grep -c -a -F \"$t\"; done; \
-         grep -r -l -s -F \"$t\" /root /home /run /var /etc /proc/[0-9]*/root/run /sys/firmware 2>/dev/null; \
-         ls /dev/disk /dev/mapper 2>/dev/null; \
-         echo searched; dd if=/dev/vda bs=1M status=none | tr -d '\\0' | grep -c -a -F \"$u\"; \
-         grep -r -l -s -F \"$u\" /root"
+        "t={head}$(printf {tail}); u={head}$(printf own); echo \"$u\" > /root/own; sync; \
+         for d in /dev/vd?; do dd if=$d bs=1M status=none | tr -d '\\0' | grep -a -o -F -e \"$t\" -e \"$u\"; done | sort -u; \
+         grep -r -l -s -F -e \"$t\" -e \"$u\" /root /home /run /var /etc /proc/[0-9]*/root/run /sys/firmware; \
+         ls /dev/disk /dev/mapper 2>/dev/null; true"
     );
     let outcome = sandbox.root_sh(&search).await?;
-    let said = outcome.stdout();
-    let (found, control) = said.split_once("searched\n").context("the search did not come to its end")?;
-    let hits: Vec<_> = found.lines().filter(|line| *line != "0").collect();
-    assert!(hits.is_empty(), "{outcome}");
-    // A token of its own is found by the same means, or the search proves nothing.
-    let control: Vec<_> = control.lines().collect();
-    assert!(control.len() == 2 && control[0] != "0" && control[1] == "/root/own", "{outcome}");
+    assert_eq!(outcome.stdout(), format!("{head}own\n/root/own\n"), "{outcome}");
     for place in TOKEN_PLACES {
         std::fs::remove_file(place)?;
     }
