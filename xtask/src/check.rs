@@ -7,6 +7,14 @@ use anyhow::{Result, bail};
 
 use crate::{exec, paths};
 
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Look the dependencies up among the security advisories as well. Fetches their database, which neither
+    /// `make test` nor CI can.
+    #[arg(long)]
+    advisories: bool,
+}
+
 type Step = (&'static str, fn() -> Result<()>);
 
 /// In the order of what they cost.
@@ -18,9 +26,12 @@ const STEPS: [Step; 5] = [
     ("documentation", documentation),
 ];
 
+/// Needs the network, so it comes on request alone.
+const ADVISORIES: Step = ("advisories", advisories);
+
 /// Runs every step and says what each took; stops at the first that fails.
-pub(crate) fn run() -> Result<()> {
-    for (name, step) in STEPS {
+pub(crate) fn run(args: &CheckArgs) -> Result<()> {
+    for (name, step) in STEPS.into_iter().chain(args.advisories.then_some(ADVISORIES)) {
         let started = Instant::now();
         eprintln!("== check: {name}");
         step()?;
@@ -39,13 +50,21 @@ fn format() -> Result<()> {
     exec::passed_through(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-/// Licences, sources, advisories where they can be had, and which crate may use which.
+/// Licences, sources, and which crate may use which.
 fn dependencies() -> Result<()> {
+    deny(&["bans", "licenses", "sources"])
+}
+
+fn advisories() -> Result<()> {
+    deny(&["advisories"])
+}
+
+fn deny(checks: &[&str]) -> Result<()> {
     if !exec::found_cargo_tool("deny") {
         bail!("cargo-deny is missing; `cargo xtask setup` installs it");
     }
-    // Advisories need a database from elsewhere; CI has no way out, so they are a job of their own.
-    exec::passed_through(&mut cargo(&["deny", "check", "bans", "licenses", "sources"]))
+    // A crate may be allowed to use another one before it does.
+    exec::passed_through(cargo(&["deny", "check", "--allow", "unused-wrapper"]).args(checks))
 }
 
 fn lints() -> Result<()> {

@@ -55,7 +55,7 @@ enum Command {
     /// Install what building, running and testing need.
     Setup(setup::SetupArgs),
     /// Format, lints, documentation, dependencies.
-    Check,
+    Check(check::CheckArgs),
     /// Tests that need no microVM.
     Unit,
     /// Tests on real microVMs.
@@ -88,7 +88,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Assets => println!("{}", assets::ready()?),
         Command::Dist => println!("{}", dist::ready()?),
         Command::Setup(args) => setup::run(&args)?,
-        Command::Check => check::run()?,
+        Command::Check(args) => check::run(&args)?,
         Command::Unit => {
             let counts = unit::run()?;
             println!("{counts}");

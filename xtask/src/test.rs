@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::check::CheckArgs;
 use crate::e2e::{self, E2eArgs};
 use crate::setup::Purpose;
 use crate::tests_inside::Counts;
@@ -17,7 +18,7 @@ pub(crate) fn run(e2e_args: &E2eArgs) -> Result<bool> {
     let mut counts = Counts::default();
 
     let started = Instant::now();
-    check::run()?;
+    check::run(&CheckArgs::default())?;
     timed("check", started);
 
     let started = Instant::now();

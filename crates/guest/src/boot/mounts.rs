@@ -1,5 +1,7 @@
 //! Mounts: the few of the initramfs, the root drive, and those that programs expect of a running system.
 
+#![expect(clippy::disallowed_methods, reason = "the agent mounts the file systems of its guest")]
+
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, symlink},

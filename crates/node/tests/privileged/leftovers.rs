@@ -83,6 +83,7 @@ impl Kit {
         }
         for name in names(&self.path("run/netns")) {
             let path = self.path("run/netns").join(name);
+            #[expect(clippy::disallowed_methods, reason = "what a dead node leaves mounted")]
             let gone = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
             gone.unwrap_or_else(|error| eprintln!("{path}: {error}"));
         }
