@@ -176,7 +176,7 @@ impl Machine {
             .mode(0o700)
             .create(&dir)
             .with_context(|| format!("cannot make {dir}"))?;
-        let path = dir.join(format!("{}-{}", self.name, self.pid));
+        let path = dir.join(format!("{}-{}", self.name, self.process.pid));
         if path.as_str().len() > 80 {
             bail!("{path} is too long for a socket; set TMPDIR to something shorter");
         }

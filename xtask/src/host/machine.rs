@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::image::HostImage;
 use super::probe::{self, Accel};
 use super::watch::{Health, Watch};
+use crate::process::Process;
 use crate::{cache, exec, paths};
 
 /// How large the sparse disks may become.
@@ -67,9 +68,9 @@ impl std::str::FromStr for Forward {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) name: String,
-    pub(crate) pid: i32,
-    /// When the process began, in the kernel's ticks: process ids are used again.
-    started: u64,
+    /// QEMU.
+    #[serde(flatten)]
+    pub(crate) process: Process,
     pub(crate) ssh_port: u16,
     pub(crate) accel: Accel,
     pub(crate) spec: HostSpec,
@@ -104,11 +105,9 @@ impl Machine {
         let mut qemu = qemu(name, &dir, spec, image, ssh_port, accel)?;
         let child =
             qemu.spawn().context("cannot start qemu-system-x86_64; `cargo xtask setup` installs it")?;
-        let pid = i32::try_from(child.id()).context("a process id out of range")?;
         let machine = Self {
             name: name.to_owned(),
-            pid,
-            started: start_time(pid).context("QEMU ended at once")?,
+            process: Process::of(child.id()).context("QEMU")?,
             ssh_port,
             accel,
             spec: spec.clone(),
@@ -132,23 +131,17 @@ impl Machine {
 
     /// Whether the QEMU process is still there, and is the one that was started.
     pub(crate) fn lives(&self) -> bool {
-        start_time(self.pid) == Some(self.started)
+        self.process.lives()
     }
 
     /// Waits up to `limit` for the QEMU process to end.
     pub(crate) fn wait_for_end(&self, limit: Duration) -> Result<bool> {
-        let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.lives()) else {
-            return Ok(true);
-        };
-        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
-            return Ok(true);
-        };
-        exec::readable(&pidfd, limit)
+        self.process.wait_for_end(limit)
     }
 
     /// Pulls the plug.
     pub(crate) fn kill(&self) -> Result<()> {
-        if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.lives()) {
+        if let Some(pid) = self.process.living() {
             kill_process(pid, Signal::KILL).context("cannot kill QEMU")?;
         }
         self.wait_for_end(Duration::from_secs(10))?;
@@ -187,18 +180,6 @@ impl Machine {
         );
         Ok(())
     }
-}
-
-/// Start time of a process that runs (a zombie doesn't), as in `proc(5)`, field 22.
-fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split(' ');
-    let state = fields.next()?;
-    if state == "Z" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 fn prepare(dir: &Utf8Path, spec: &HostSpec) -> Result<()> {

@@ -127,7 +127,7 @@ fn status() -> Result<()> {
         match Machine::find(&name)? {
             Some(machine) => println!(
                 "{name}: running, pid {}, {}, {} MiB, ssh port {}, forwards {}",
-                machine.pid,
+                machine.process.pid,
                 machine.accel.describe(),
                 machine.spec.memory,
                 machine.ssh_port,

@@ -1,8 +1,8 @@
 //! Can this machine's own KVM carry the host?
 //!
-//! A `/dev/kvm` that opens proves nothing: a paravirtual KVM creates VMs and then can't run an ordinary
-//! kernel. So the host's own kernel is booted under `-accel kvm` and has to say that it found a nested
-//! `/dev/kvm`, within a deadline. The answer holds until the machine reboots.
+//! It takes nested virtualisation, which a guest that boots (`crate::kvm`) doesn't show. So the host's own kernel is
+//! booted under `-accel kvm` and has to say that it found a nested `/dev/kvm`, within a deadline. The answer holds
+//! until the machine reboots.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::image::HostImage;
 use super::machine::root_disk;
+use crate::kvm::{self, Device};
 use crate::{cache, exec, paths};
 
 /// An ordinary guest needs well under a second; a paravirtual KVM never gets there.
@@ -44,14 +45,12 @@ impl Accel {
 
 /// What the probe found out about this machine's KVM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Verdict {
+struct Verdict {
     /// The kernel's id of this boot: a verdict is as old as that.
     boot: String,
-    /// An ordinary guest answered.
-    pub(crate) guest: bool,
-    /// And it has a working `/dev/kvm` of its own.
-    pub(crate) nested: bool,
-    pub(crate) why: String,
+    /// An ordinary guest answered, and has a working `/dev/kvm` of its own.
+    nested: bool,
+    why: String,
 }
 
 /// How a host is run on this machine. `SPACE_HOST_ACCEL=tcg` or `kvm` overrides the probe.
@@ -64,17 +63,21 @@ pub(super) fn accel(image: &HostImage) -> Result<Accel> {
     Ok(if verdict(image)?.nested { Accel::Kvm } else { Accel::Tcg })
 }
 
-/// The verdict on this machine's KVM, from a probe of this boot.
-pub(crate) fn verdict(image: &HostImage) -> Result<Verdict> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+/// The verdict on this machine's KVM, from a probe of this boot. A device that doesn't open is none, and not kept.
+fn verdict(image: &HostImage) -> Result<Verdict> {
+    let boot = kvm::boot_id();
+    if let Some(why) = Device::look().obstacle() {
+        eprintln!("this machine's KVM: {why}");
+        return Ok(Verdict { boot, nested: false, why });
+    }
     let path = path()?;
     let known: Option<Verdict> = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
     if let Some(verdict) = known.filter(|verdict| verdict.boot == boot) {
         return Ok(verdict);
     }
-    let (guest, nested, why) = probe(image)?;
+    let (nested, why) = probe(image)?;
     eprintln!("this machine's KVM: {why}");
-    let verdict = Verdict { boot, guest, nested, why };
+    let verdict = Verdict { boot, nested, why };
     cache::write_atomic(&path, &serde_json::to_vec_pretty(&verdict)?)?;
     Ok(verdict)
 }
@@ -83,11 +86,7 @@ fn path() -> Result<Utf8PathBuf> {
     Ok(paths::cache()?.join("kvm-probe.json"))
 }
 
-fn probe(image: &HostImage) -> Result<(bool, bool, String)> {
-    let open = fs::File::options().read(true).write(true).open("/dev/kvm");
-    if let Err(error) = open {
-        return Ok((false, false, format!("not usable: /dev/kvm: {error}")));
-    }
+fn probe(image: &HostImage) -> Result<(bool, String)> {
     let bar = exec::spinner("trying this machine's KVM with a probe guest");
     let mut command = base_command(Accel::Kvm, 512, 1);
     command
@@ -115,7 +114,7 @@ fn probe(image: &HostImage) -> Result<(bool, bool, String)> {
     Ok(judge(&said, ended))
 }
 
-fn judge(said: &str, ended: bool) -> (bool, bool, String) {
+fn judge(said: &str, ended: bool) -> (bool, String) {
     let guest = said.contains("space-host: probe answered");
     let nested = said.contains("nested=yes");
     let why = match (guest, nested, ended) {
@@ -124,7 +123,7 @@ fn judge(said: &str, ended: bool) -> (bool, bool, String) {
         (false, _, true) => "not usable: the probe guest died",
         (false, _, false) => "not usable: the probe guest did not answer in time",
     };
-    (guest, nested, why.to_owned())
+    (guest && nested, why.to_owned())
 }
 
 /// QEMU with a processor, memory and nothing else.
@@ -151,14 +150,14 @@ mod tests {
 
     #[test]
     fn silence_is_not_a_usable_kvm() {
-        let (guest, nested, why) = judge("", false);
-        assert!(!guest && !nested);
+        let (nested, why) = judge("", false);
+        assert!(!nested);
         assert!(why.contains("did not answer"));
     }
 
     #[test]
     fn a_guest_without_nested_virtualisation_is_told_apart() {
-        let (guest, nested, _) = judge("space-host: probe answered, nested=no\n", true);
-        assert!(guest && !nested);
+        let (nested, why) = judge("space-host: probe answered, nested=no\n", true);
+        assert!(!nested && why.starts_with("runs guests"), "{why}");
     }
 }
