@@ -1,4 +1,4 @@
-//! The guest kernel: a pinned source tarball, `allnoconfig`, our fragment, one patch.
+//! The guest kernel: a pinned source tarball (`kernel_source`), `allnoconfig`, our fragment, one patch.
 //!
 //! Every line of the fragment must survive `olddefconfig`: an option that the kernel drops without a word
 //! (a missing dependency, a typo) is a feature that users find missing.
@@ -6,29 +6,12 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use serde::Deserialize;
 
 use crate::cache::{self, Inputs};
-use crate::{apt, exec, paths};
-
-/// `images/guest-kernel/source.toml`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Source {
-    package: String,
-    tarball: Utf8PathBuf,
-    licence: String,
-    accepted: Vec<Accepted>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Accepted {
-    version: String,
-    sha256: String,
-}
+use crate::kernel_source::{self, Accepted, Source, Tarball};
+use crate::{exec, paths};
 
 /// A kernel image and where it came from.
 #[derive(Debug)]
@@ -41,20 +24,18 @@ pub(crate) struct Kernel {
 /// The guest kernel, built when its inputs changed.
 pub(crate) fn ready() -> Result<Kernel> {
     let inputs = paths::images().join("guest-kernel");
-    let source_path = inputs.join("source.toml");
-    let text = fs::read_to_string(&source_path).with_context(|| format!("no {source_path}"))?;
-    let source: Source = toml::from_str(&text).with_context(|| format!("in {source_path}"))?;
+    let source = Source::read(&inputs.join("source.toml"))?;
     if let Some(kernel) = already_built(&source, &inputs)? {
         return Ok(kernel);
     }
-    let (tarball, pinned) = fetch(&source)?;
-    let entry = cache::entry("guest-kernel", hash(&pinned, &inputs)?, |dir| build(&tarball, &inputs, dir))?;
-    Ok(kernel(&entry, &pinned, &source))
+    let Tarball { path, known } = kernel_source::tarball(&source)?;
+    let entry = cache::entry("guest-kernel", hash(&known, &inputs)?, |dir| build(&path, &inputs, dir))?;
+    Ok(kernel(&entry, &known, &source))
 }
 
 /// The tarball isn't needed to see that a kernel was built from it.
 fn already_built(source: &Source, inputs: &Utf8Path) -> Result<Option<Kernel>> {
-    if std::env::var_os("SPACE_KERNEL_SOURCE").is_some() {
+    if kernel_source::is_named() {
         return Ok(None);
     }
     for pinned in &source.accepted {
@@ -78,59 +59,6 @@ fn kernel(entry: &Utf8Path, pinned: &Accepted, source: &Source) -> Kernel {
         version: pinned.version.clone(),
         licence: source.licence.clone(),
     }
-}
-
-/// A source tarball whose hash is accepted, and which one it is.
-fn fetch(source: &Source) -> Result<(Utf8PathBuf, Accepted)> {
-    if let Ok(place) = std::env::var("SPACE_KERNEL_SOURCE") {
-        let sha256 = std::env::var("SPACE_KERNEL_SOURCE_SHA256")
-            .context("SPACE_KERNEL_SOURCE needs SPACE_KERNEL_SOURCE_SHA256 beside it")?;
-        let pinned = Accepted { version: "custom".to_owned(), sha256 };
-        let tarball = local_copy(&place, &pinned)?;
-        let accepted = accepted(&tarball, std::slice::from_ref(&pinned))?;
-        return Ok((tarball, accepted));
-    }
-    let installed = Utf8Path::new("/").join(&source.tarball);
-    if installed.is_file()
-        && let Ok(pinned) = accepted(&installed, &source.accepted)
-    {
-        return Ok((installed, pinned));
-    }
-    let tree = apt::unpacked(&source.package).context(
-        "this distribution has no package of the kernel source that we build from; \
-         set SPACE_KERNEL_SOURCE and SPACE_KERNEL_SOURCE_SHA256 to a tarball of it",
-    )?;
-    let tarball = tree.join(&source.tarball);
-    let pinned = accepted(&tarball, &source.accepted)?;
-    Ok((tarball, pinned))
-}
-
-fn local_copy(place: &str, pinned: &Accepted) -> Result<Utf8PathBuf> {
-    if !place.contains("://") {
-        return Ok(place.into());
-    }
-    let inputs = Inputs::new("kernel-source", 1).text(place).text(&pinned.sha256);
-    let entry = cache::entry("kernel-source", inputs, |dir| {
-        exec::logged(
-            "downloading the kernel source",
-            "kernel-source",
-            Command::new("curl")
-                .args(["--fail", "--location", "--silent", "--show-error", "--output"])
-                .arg(dir.join("source.tar"))
-                .arg(place),
-        )
-    })?;
-    Ok(entry.join("source.tar"))
-}
-
-fn accepted(tarball: &Utf8Path, list: &[Accepted]) -> Result<Accepted> {
-    let sha256 = cache::sha256_file(tarball)?;
-    list.iter().find(|pinned| pinned.sha256 == sha256).cloned().with_context(|| {
-        format!(
-            "{tarball} has the SHA-256 {sha256}, which images/guest-kernel/source.toml doesn't \
-                 accept; after a point update of the distribution's package, add it there"
-        )
-    })
 }
 
 fn build(tarball: &Utf8Path, inputs: &Utf8Path, dir: &Utf8Path) -> Result<()> {

@@ -16,6 +16,7 @@ mod firecracker;
 mod host;
 mod initramfs;
 mod kernel;
+mod kernel_source;
 mod kvm;
 mod links;
 mod local;

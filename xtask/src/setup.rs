@@ -33,7 +33,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("pip3", "python3-pip"),
     ("pkg-config", "pkg-config"),
     ("postgres", "postgresql"),
-    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-system-x86_64", QEMU),
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("strip", "binutils"),
@@ -43,6 +43,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
     ("/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"),
 ];
+
+const QEMU: &str = "qemu-system-x86";
 
 /// What stands in for root where we aren't root.
 const ROOTLESS: &[(&str, &str)] = &[("fakeroot", "fakeroot"), ("newuidmap", "uidmap")];
@@ -109,7 +111,37 @@ struct Missing {
     packages: Vec<&'static str>,
     cargo_tools: Vec<&'static str>,
     musl_target: bool,
-    old_qemu: bool,
+    qemu: Qemu,
+}
+
+/// What is to be done about QEMU, which the emulated host needs. Versions before 10 hang now and then.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Qemu {
+    #[default]
+    Enough,
+    /// The distribution has a newer one.
+    Upgrade,
+    /// It has not. Works mostly, and is no reason to ask for packages each time.
+    Old(u32),
+}
+
+impl Qemu {
+    fn judge(major: Option<u32>, backports: Option<&str>) -> Self {
+        match (major, backports) {
+            (Some(major), None) if major < 10 => Self::Old(major),
+            (Some(major), Some(_)) if major < 10 => Self::Upgrade,
+            // None at all is a missing package.
+            (_, _) => Self::Enough,
+        }
+    }
+
+    fn warn(self) {
+        if let Self::Old(major) = self {
+            eprintln!(
+                "warning: this distribution has QEMU {major}; before QEMU 10 the emulated host hangs now and then"
+            );
+        }
+    }
 }
 
 impl Missing {
@@ -123,17 +155,20 @@ impl Missing {
             .collect();
         packages.sort_unstable();
         packages.dedup();
-        let old_qemu = qemu_major().is_some_and(|major| major < 10);
+        let backports = Distribution::detect().ok().and_then(Distribution::backports);
         Self {
             packages,
             cargo_tools: CARGO_TOOLS.into_iter().filter(|tool| !exec::found_cargo_tool(tool)).collect(),
             musl_target: !musl_target_present(),
-            old_qemu,
+            qemu: Qemu::judge(qemu_major(), backports),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.cargo_tools.is_empty() && !self.musl_target && !self.old_qemu
+        self.packages.is_empty()
+            && self.cargo_tools.is_empty()
+            && !self.musl_target
+            && self.qemu != Qemu::Upgrade
     }
 
     fn describe(&self) -> String {
@@ -141,7 +176,7 @@ impl Missing {
         if !self.packages.is_empty() {
             lines.push(format!("packages: {}", self.packages.join(" ")));
         }
-        if self.old_qemu {
+        if self.qemu == Qemu::Upgrade {
             lines.push("QEMU 10 or newer (an older one is installed)".to_owned());
         }
         if self.musl_target {
@@ -157,6 +192,7 @@ impl Missing {
 /// Installs what is missing.
 pub(crate) fn run(args: &SetupArgs) -> Result<()> {
     let missing = Missing::look();
+    missing.qemu.warn();
     if missing.is_empty() {
         println!("everything is installed");
         return Ok(());
@@ -182,6 +218,7 @@ pub(crate) enum Purpose {
 /// Installs what `purpose` needs and this machine lacks, having asked.
 pub(crate) fn require(purpose: Purpose) -> Result<()> {
     let mut missing = Missing::look();
+    missing.qemu.warn();
     if purpose == Purpose::Run {
         missing.cargo_tools.clear();
     }
@@ -219,7 +256,7 @@ fn agreed() -> Result<bool> {
 }
 
 fn install(missing: &Missing) -> Result<()> {
-    if !missing.packages.is_empty() || missing.old_qemu {
+    if !missing.packages.is_empty() || missing.qemu == Qemu::Upgrade {
         install_packages(missing)?;
     }
     if missing.musl_target {
@@ -245,24 +282,28 @@ fn install(missing: &Missing) -> Result<()> {
 fn install_packages(missing: &Missing) -> Result<()> {
     let distribution = Distribution::detect()?;
     let mut packages = missing.packages.clone();
-    let needs_qemu = missing.old_qemu || packages.contains(&"qemu-system-x86");
-    packages.retain(|package| *package != "qemu-system-x86");
-    if needs_qemu && let Some(suite) = distribution.backports() {
+    let has_none = packages.contains(&QEMU);
+    packages.retain(|package| *package != QEMU);
+    if !packages.is_empty() {
+        update()?;
+        apt_install(&packages, None)?;
+    }
+    if has_none || missing.qemu == Qemu::Upgrade {
+        match install_qemu(distribution) {
+            Err(error) if !has_none => eprintln!("warning: QEMU stays as old as it is: {error:#}"),
+            done => done?,
+        }
+        Qemu::judge(qemu_major(), None).warn();
+    }
+    Ok(())
+}
+
+fn install_qemu(distribution: Distribution) -> Result<()> {
+    if let Some(suite) = distribution.backports() {
         add_suite(suite)?;
     }
     update()?;
-    if !packages.is_empty() {
-        apt_install(&packages, None)?;
-    }
-    if needs_qemu {
-        apt_install(&["qemu-system-x86"], distribution.backports())?;
-        if let Some(major) = qemu_major().filter(|major| *major < 10) {
-            eprintln!(
-                "warning: this distribution has QEMU {major}; before QEMU 10 the emulated host hangs now and then"
-            );
-        }
-    }
-    Ok(())
+    apt_install(&[QEMU], distribution.backports())
 }
 
 fn update() -> Result<()> {
@@ -336,5 +377,15 @@ mod tests {
         let ubuntu = "NAME=\"Ubuntu\"\nID=ubuntu\nVERSION_ID=\"24.04\"\n";
         assert_eq!(Distribution::parse(ubuntu), Some(Distribution::Ubuntu2404));
         assert_eq!(Distribution::parse("ID=fedora\nVERSION_ID=40\n"), None);
+    }
+
+    #[test]
+    fn an_old_qemu_is_upgraded_where_the_distribution_can_and_else_a_warning() {
+        assert_eq!(Qemu::judge(Some(7), Some("bookworm-backports")), Qemu::Upgrade);
+        assert_eq!(Qemu::judge(Some(8), None), Qemu::Old(8));
+        let warned = Missing { qemu: Qemu::Old(8), ..Missing::default() };
+        assert!(warned.is_empty(), "nothing is asked for and nothing installed");
+        assert_eq!(Qemu::judge(Some(10), None), Qemu::Enough);
+        assert_eq!(Qemu::judge(None, None), Qemu::Enough);
     }
 }

@@ -23,8 +23,7 @@ pub(crate) struct HostImage {
 /// The host image, built when its inputs changed.
 pub(crate) fn ready() -> Result<HostImage> {
     let inputs = paths::images().join("host");
-    let package = apt::first_dependency("linux-image-cloud-amd64")?;
-    let kernel = apt::unpacked(&package)?;
+    let kernel = kernel_package()?;
     let packages = rootfs::list(&inputs.join("packages.txt"))?;
     let user = "chroot \"$1\" useradd --system --home-dir /var/lib/space --shell /usr/sbin/nologin space";
     let archive = rootfs::archive("host", &packages, user)?;
@@ -48,6 +47,22 @@ pub(crate) fn ready() -> Result<HostImage> {
         key: keys.join("key"),
         host_public: public_key(&keys.join("host_key.pub"))?,
     })
+}
+
+/// The meta package of the kernel, and how the packages behind it begin in the release that the image is made of.
+const KERNEL: &str = "linux-image-cloud-amd64";
+const KERNEL_PREFIX: &str = "linux-image-6.1.";
+
+/// The tree of the kernel's package: by way of this machine's apt where that has the one of our release, else from
+/// that release.
+fn kernel_package() -> Result<Utf8PathBuf> {
+    let package = apt::first_dependency(KERNEL).filter(|package| package.starts_with(KERNEL_PREFIX));
+    if let Some(package) = package
+        && let Some(version) = apt::versions(&package)?.first()
+    {
+        return apt::unpacked(&package, version);
+    }
+    apt::foreign(rootfs::SUITE, KERNEL, &["boot", "lib/modules"], "")
 }
 
 /// Our key and the host's, made once per cache.
