@@ -90,7 +90,7 @@ async fn start(
     let account = Account::ensure(&layout.data)?;
     layout.make(&account)?;
     let lock = lock(layout)?;
-    pool::ensure(layout, ByteSize::gib(args.pool_size)).await?;
+    pool::ensure(layout, args.pool_size.map(ByteSize::gib)).await?;
 
     let postgres = postgres::prepare(layout, &account).await?;
     running.push(Supervised::start(postgres, layout.log("postgres"))?);

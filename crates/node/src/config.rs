@@ -6,6 +6,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use space_types::ByteSize;
 
+use crate::disk::Room;
+
 /// Everything the daemon needs to know before it starts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,9 @@ pub struct NodeConfig {
     /// Images, jails, journal and identity. On a file system that can reflink (btrfs).
     #[serde(default = "default_data_dir")]
     pub data_dir: Utf8PathBuf,
+    /// A directory of the file system that holds `data_dir`'s, where that is in a file: no sandbox is made when
+    /// either has less left than the reserve.
+    pub backing_dir: Option<Utf8PathBuf>,
     /// Namespaces and console FIFOs; need not survive a reboot.
     #[serde(default = "default_run_dir")]
     pub run_dir: Utf8PathBuf,
@@ -217,6 +222,11 @@ impl NodeConfig {
         Ok(config)
     }
 
+    /// Where images and disks go.
+    pub(crate) fn room(&self) -> Room {
+        Room::new(self.data_dir.clone(), self.backing_dir.clone())
+    }
+
     /// What `advertise` says, or the listening address.
     pub fn advertised(&self) -> String {
         self.advertise.clone().unwrap_or_else(|| self.listen.to_string())
@@ -249,6 +259,9 @@ impl NodeConfig {
             if !path.is_absolute() {
                 return invalid(field, "must be an absolute path");
             }
+        }
+        if self.backing_dir.as_ref().is_some_and(|path| !path.is_absolute()) {
+            return invalid("backing_dir", "must be an absolute path");
         }
         for (field, name) in [("vm_cgroup", &self.vm_cgroup), ("worker_cgroup", &self.worker_cgroup)] {
             if name.is_empty() || name.contains('/') || name.starts_with('.') {
@@ -334,6 +347,16 @@ mod tests {
     fn an_unknown_field_is_named() {
         let error = parse(&format!("pol = 3\n{SMALLEST}")).unwrap_err();
         assert!(format!("{error:?}").contains("pol"), "{error:?}");
+    }
+
+    #[test]
+    fn the_file_system_below_the_pool_is_named_by_an_absolute_path() {
+        let with = |path: &str| parse(&format!("backing_dir = \"{path}\"\n{SMALLEST}"));
+        assert_eq!(
+            with("/var/lib/space").unwrap().backing_dir.as_deref(),
+            Some(Utf8Path::new("/var/lib/space"))
+        );
+        assert!(matches!(with("space"), Err(ConfigError::Invalid { field: "backing_dir", .. })));
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
     });
     let (pool, pool_task) = SlotPool::new(maker, config.pool, tasks.shutdown_token());
     tasks.spawn("pool", pool_task);
-    let images = ImageStore::open(layout.images(), config.capacity.disk_reserve());
+    let images = ImageStore::open(layout.images(), config.room(), config.capacity.disk_reserve());
     let node = Arc::new(NodeContext {
         config: Arc::clone(&config),
         layout: layout.clone(),

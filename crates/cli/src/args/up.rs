@@ -19,9 +19,9 @@ pub(crate) struct UpArgs {
     /// Where the API listens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
     pub(crate) listen: SocketAddr,
-    /// Size of the pool file, where the data directory is not on btrfs; it is sparse
-    #[arg(long, value_name = "GIB", default_value_t = 32)]
-    pub(crate) pool_size: u64,
+    /// Size of the pool file, where the data directory is not on btrfs [default: 32, or what the disk can hold]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) pool_size: Option<u64>,
     /// VMs to keep spawned and waiting
     #[arg(long, value_name = "COUNT")]
     pub(crate) spare_vms: Option<u32>,

@@ -33,6 +33,8 @@ struct Http {
 struct Node {
     name: String,
     data_dir: Utf8PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backing_dir: Option<Utf8PathBuf>,
     run_dir: Utf8PathBuf,
     worker: Utf8PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +66,9 @@ pub(super) fn write(
     programs: &Utf8Path,
 ) -> anyhow::Result<()> {
     write_one(layout, "space-controld", &control(layout, args))?;
-    write_one(layout, "space-noded", &node(layout, args, assets, programs))
+    // The pool is a file on the file system that everything else shares.
+    let backing = layout.pool().exists().then(|| layout.data.clone());
+    write_one(layout, "space-noded", &node(layout, args, assets, programs, backing))
 }
 
 fn write_one(layout: &Layout, name: &str, config: &impl Serialize) -> anyhow::Result<()> {
@@ -83,10 +87,17 @@ fn control(layout: &Layout, args: &UpArgs) -> Control {
     }
 }
 
-fn node(layout: &Layout, args: &UpArgs, assets: &Assets, programs: &Utf8Path) -> Node {
+fn node(
+    layout: &Layout,
+    args: &UpArgs,
+    assets: &Assets,
+    programs: &Utf8Path,
+    backing: Option<Utf8PathBuf>,
+) -> Node {
     Node {
         name: "local".to_owned(),
         data_dir: layout.node(),
+        backing_dir: backing,
         run_dir: layout.run.clone(),
         worker: programs.join("space-sandboxd"),
         pool: args.spare_vms,
@@ -116,13 +127,14 @@ mod tests {
             run: "/run/space".into(),
             assets: None,
             listen: "127.0.0.1:8700".parse().unwrap(),
-            pool_size: 32,
+            pool_size: None,
             spare_vms: Some(3),
             skip_doctor: false,
         };
         let assets = Assets::locate(Some("/assets".into())).unwrap();
         let control = toml::to_string(&control(&layout, &args)).unwrap();
-        let node = toml::to_string(&node(&layout, &args, &assets, "/bin".into())).unwrap();
+        let node =
+            toml::to_string(&node(&layout, &args, &assets, "/bin".into(), Some("/data".into()))).unwrap();
         insta::assert_snapshot!(format!("# space-controld.toml\n{control}\n# space-noded.toml\n{node}"));
     }
 }

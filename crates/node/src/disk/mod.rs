@@ -10,5 +10,5 @@ mod remove;
 
 pub(crate) use clone::{CloneDiskError, clone_disk};
 pub(crate) use jail::{JailDir, JailError};
-pub(crate) use pool::{free_bytes, has_room, require_reflinks};
+pub(crate) use pool::{Room, require_reflinks};
 pub(crate) use remove::remove_tree;

@@ -18,7 +18,7 @@ use space_node_proto::node::TemplateArtifact;
 use space_types::{ByteSize, Digest};
 use tokio::sync::Mutex;
 
-use crate::disk::has_room;
+use crate::disk::Room;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
@@ -52,6 +52,7 @@ pub(crate) enum ImageError {
 #[derive(Debug)]
 pub(crate) struct ImageStore {
     directory: Utf8PathBuf,
+    room: Room,
     reserve: ByteSize,
     fetches: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
 }
@@ -60,14 +61,14 @@ const TEMPORARY: &str = ".fetch-";
 
 impl ImageStore {
     /// Opens the store and removes what interrupted fetches left. Blocks.
-    pub(crate) fn open(directory: Utf8PathBuf, reserve: ByteSize) -> io::Result<Self> {
+    pub(crate) fn open(directory: Utf8PathBuf, room: Room, reserve: ByteSize) -> io::Result<Self> {
         for entry in directory.read_dir_utf8()? {
             let entry = entry?;
             if entry.file_name().starts_with(TEMPORARY) {
                 fs::remove_file(entry.path())?;
             }
         }
-        Ok(Self { directory, reserve, fetches: Mutex::default() })
+        Ok(Self { directory, room, reserve, fetches: Mutex::default() })
     }
 
     /// The path of the image, which is fetched if it is not here. Cancel safe: a fetch goes on without us.
@@ -90,6 +91,7 @@ impl ImageStore {
             path: path.clone(),
             digest: digest.clone(),
             size: ByteSize::bytes(artifact.size_bytes),
+            room: self.room.clone(),
             reserve: self.reserve,
         };
         let done = tokio::task::spawn_blocking(move || {
@@ -113,6 +115,7 @@ struct Fetch {
     path: Utf8PathBuf,
     digest: Digest,
     size: ByteSize,
+    room: Room,
     reserve: ByteSize,
 }
 
@@ -150,8 +153,8 @@ impl Fetch {
             Ok(()) => Ok(()),
             // Another file system, or one that can't.
             Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => {
-                let room = ByteSize::bytes(self.reserve.as_bytes().saturating_add(self.size.as_bytes()));
-                if !has_room(&self.temporary, room).map_err(|error| self.write_error(error))? {
+                let needed = ByteSize::bytes(self.reserve.as_bytes().saturating_add(self.size.as_bytes()));
+                if !self.room.exceeds(needed).map_err(|error| self.write_error(error))? {
                     return Err(ImageError::NoSpace);
                 }
                 copy_sparse(source, kept, self.size.as_bytes()).map_err(|error| self.write_error(error))
@@ -255,7 +258,7 @@ mod tests {
             size_bytes: content.len() as u64,
         };
         Setup {
-            store: ImageStore::open(images, ByteSize::default()).unwrap(),
+            store: ImageStore::open(images.clone(), Room::new(images, None), ByteSize::default()).unwrap(),
             artifact,
             _directory: directory,
         }

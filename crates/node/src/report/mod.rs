@@ -7,7 +7,7 @@ use space_node_proto::registry::{Capacity, HeartbeatRequest, ReportRequest};
 use space_runtime::{retry::Backoff, telemetry::chain};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::{disk::free_bytes, enrol::ControlLink, fence::Fence, vm::NodeContext};
+use crate::{enrol::ControlLink, fence::Fence, vm::NodeContext};
 
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5), give_up_after: Duration::MAX };
@@ -54,7 +54,7 @@ fn heartbeat(node: &NodeContext, boot_id: &str) -> HeartbeatRequest {
     let capacity = Capacity {
         vcpus: offer.vcpus,
         memory_bytes: offer.memory.as_bytes(),
-        disk_free_bytes: free_bytes(node.layout.data()).unwrap_or_default().as_bytes(),
+        disk_free_bytes: node.config.room().free().unwrap_or_default().as_bytes(),
         overhead_bytes: node.config.capacity.overhead().as_bytes(),
     };
     HeartbeatRequest {

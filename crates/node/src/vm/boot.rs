@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Ending, LiveVm, NodeContext, VmError, classify, driver::hint_of};
 use crate::{
     cgroup::CgroupLimits,
-    disk::{CloneDiskError, clone_disk, has_room},
+    disk::{CloneDiskError, clone_disk},
     fail_point,
     fc::{FirecrackerClient, MachineShape, claim_calls, start_call},
     image::ImageError,
@@ -116,9 +116,8 @@ impl Boot {
     }
 
     async fn fetch_image(&self) -> Result<Utf8PathBuf, Stop> {
-        let layout = self.node.layout.clone();
-        let reserve = self.node.config.capacity.disk_reserve();
-        if !has_room(layout.data(), reserve).map_err(|error| failed(&error))? {
+        let config = &self.node.config;
+        if !config.room().exceeds(config.capacity.disk_reserve()).map_err(|error| failed(&error))? {
             return Err(no_disk_space());
         }
         let template = self.record.config.template.clone().unwrap_or_default();
