@@ -17,6 +17,7 @@
 mod bootstrap;
 mod config;
 mod layout;
+mod log;
 mod pool;
 pub(crate) mod postgres;
 mod process;

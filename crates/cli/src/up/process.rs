@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One task owns each program. Output goes straight into a log file, so that a program never blocks on, or
-//! breaks with, its supervisor.
+//! breaks with, its supervisor. The log is cut while the program runs: see [`super::log`].
 
 use std::{
     fs::{File, OpenOptions},
@@ -29,7 +29,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::user::Account;
+use super::{log::keep_bounded, user::Account};
 use crate::sys;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -37,7 +37,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Who lived for so long died of something new.
 const STABLE: Duration = Duration::from_secs(10);
-const LOG_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// How to run a program.
 #[derive(Debug, Clone)]
@@ -66,7 +65,6 @@ pub(super) struct Supervised {
 
 impl Supervised {
     pub(super) fn start(program: Program, log: Utf8PathBuf) -> anyhow::Result<Self> {
-        rotate(&log);
         let (stop, stopped) = watch::channel(false);
         let (died, deaths) = watch::channel(0);
         let name = program.name;
@@ -115,6 +113,7 @@ async fn supervise(
             Some(mut child) => tokio::select! {
                 status = child.wait() => describe(status),
                 () = told(&mut stopped) => return end(&program, child).await,
+                never = keep_bounded(&log) => match never {},
             },
             None => "could not be started".to_owned(),
         };
@@ -179,14 +178,6 @@ fn spawn(program: &Program, log: &Utf8Path) -> anyhow::Result<Child> {
     }
     sys::end_with_parent(&mut command, program.stop);
     Command::from(command).spawn().with_context(|| format!("cannot start {}", program.path))
-}
-
-/// Keeps one older log. A program that logs without end is cut at its next start, not in between.
-fn rotate(log: &Utf8Path) {
-    if log.metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
-        // A log that can't be renamed grows on.
-        drop(std::fs::rename(log, log.with_extension("log.1")));
-    }
 }
 
 fn tail(log: &Utf8Path) -> std::io::Result<String> {
