@@ -51,6 +51,12 @@ impl CgroupParent {
         Ok(Self { name: name.to_owned() })
     }
 
+    /// One that nothing is made in.
+    #[cfg(test)]
+    pub(crate) fn unprepared() -> Self {
+        Self { name: "space-no-such-parent".to_owned() }
+    }
+
     pub(crate) fn leaf(&self, leaf: &str) -> Cgroup {
         let name = format!("{}/{leaf}", self.name);
         Cgroup { path: Utf8Path::new(ROOT).join(&name), name }

@@ -89,6 +89,7 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
         journal: journal.clone(),
         releaser: releaser.clone(),
         cgroups: machine.vm_cgroups.clone(),
+        worker_ip: config.worker_ip,
         rebooted: last_boot.as_ref().is_some_and(|last| *last != boot_id),
     };
     let adopted = adopter.run().await?;
@@ -142,12 +143,9 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
 
 /// Owners for what was found; control is told of all of it.
 fn take_up(node: &Arc<NodeContext>, fleet: &Fleet, adopted: Adopted, tasks: &Tasks) {
-    let version = &node.config.firecracker.version;
-    for record in &adopted.ended {
-        node.observations.publish(record.id, record.observed("", version));
-    }
-    for (record, vm) in adopted.running {
-        fleet.adopt(record.id, vm);
+    adopted.publish(&node.observations, &node.config.firecracker.version);
+    for (record, survivor) in adopted.running {
+        fleet.adopt(record.id, survivor);
     }
     for record in adopted.removing {
         let fleet = fleet.clone();

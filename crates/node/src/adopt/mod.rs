@@ -15,7 +15,11 @@
 
 mod stray;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use space_runtime::telemetry::chain;
 use space_types::Reason;
@@ -27,7 +31,7 @@ use crate::{
     place::{Layout, VmId},
     slot::{ReleaseError, Releaser},
     sys::Pidfd,
-    vm::LiveVm,
+    vm::{LiveVm, Observations, Survivor},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +52,7 @@ pub(crate) enum AdoptError {
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
     /// Sandboxes whose VM runs.
-    pub(crate) running: Vec<(SandboxRecord, LiveVm)>,
+    pub(crate) running: Vec<(SandboxRecord, Survivor)>,
     /// Sandboxes that have ended.
     pub(crate) ended: Vec<SandboxRecord>,
     /// Sandboxes whose removal must be finished.
@@ -61,8 +65,23 @@ pub(crate) struct Adopter {
     pub(crate) journal: Journal,
     pub(crate) releaser: Releaser,
     pub(crate) cgroups: CgroupParent,
+    /// What workers listen on.
+    pub(crate) worker_ip: IpAddr,
     /// The machine has booted since the journal was written.
     pub(crate) rebooted: bool,
+}
+
+impl Adopted {
+    /// Says of everything that was found what it is. Before the first heartbeat: control takes what a heartbeat
+    /// leaves out for lost, and an owner may wait long for its worker before it has something to say.
+    pub(crate) fn publish(&self, observations: &Observations, vmm_version: &str) {
+        for (record, survivor) in &self.running {
+            observations.publish(record.id, record.observed(&survivor.address, vmm_version));
+        }
+        for record in self.ended.iter().chain(&self.removing) {
+            observations.publish(record.id, record.observed("", vmm_version));
+        }
+    }
 }
 
 impl Adopter {
@@ -128,9 +147,9 @@ impl Adopter {
     ) -> Result<(), AdoptError> {
         kept.extend(record.vm);
         let found = vm.map(|vm| self.find(vm)).transpose()?.flatten();
-        if let Some(live) = found {
-            tracing::info!(sandbox = %record.id, vm = %live.place.vm, "a running VM is adopted");
-            adopted.running.push((record, live));
+        if let Some(vm) = found {
+            tracing::info!(sandbox = %record.id, vm = %vm.place.vm, "a running VM is adopted");
+            adopted.running.push(self.keep(record, vm).await?);
             return Ok(());
         }
         let reason = self.ending(vm);
@@ -145,6 +164,19 @@ impl Adopter {
         }
         adopted.ended.push(record);
         Ok(())
+    }
+
+    /// The report of an adoption is newer than whatever was said or concluded about the sandbox before it.
+    async fn keep(
+        &self,
+        mut record: SandboxRecord,
+        vm: LiveVm,
+    ) -> Result<(SandboxRecord, Survivor), AdoptError> {
+        record.enter(Phase::Running, "");
+        self.journal.put_sandbox(record.clone()).await?;
+        let port = self.journal.worker_port(record.tenant).await?;
+        let address = port.map(|port| SocketAddr::new(self.worker_ip, port).to_string()).unwrap_or_default();
+        Ok((record, Survivor { vm, address }))
     }
 
     fn ending(&self, vm: Option<&VmRecord>) -> Reason {
@@ -174,3 +206,6 @@ impl Adopter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

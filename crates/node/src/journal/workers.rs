@@ -46,6 +46,11 @@ impl Journal {
         .await
     }
 
+    /// The port that the tenant's worker listened on last. `None`: it never did, or there is no worker.
+    pub(crate) async fn worker_port(&self, tenant: TenantId) -> Result<Option<u16>, JournalError> {
+        self.transact(move |transaction| Ok(find(transaction, tenant)?.and_then(|worker| worker.port))).await
+    }
+
     pub(crate) async fn set_worker_process(
         &self,
         tenant: TenantId,
@@ -100,6 +105,7 @@ mod tests {
         journal.set_worker_port(tenant, 4711).await.unwrap();
         let again = journal.begin_worker(tenant, 1).await.unwrap();
         assert_eq!((again.number, again.port), (first.number, Some(4711)));
+        assert_eq!(journal.worker_port(tenant).await.unwrap(), Some(4711));
         assert!(matches!(journal.begin_worker(TenantId::new(), 1).await, Err(JournalError::NoWorkerUid)));
         journal.forget_worker(tenant).await.unwrap();
         assert!(journal.workers().await.unwrap().is_empty());

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    LiveVm, NodeContext, VmError,
+    LiveVm, NodeContext, Survivor, VmError,
     boot::{Boot, Booted, Outcome, remove_vm},
     classify::Hint,
     fleet::Ensure,
@@ -86,7 +86,7 @@ impl Driver {
     }
 
     /// Runs until nothing of the sandbox is left and nobody asks for it, or until the daemon stops. VMs live on.
-    pub(super) async fn run(mut self, vm: Option<LiveVm>) {
+    pub(super) async fn run(mut self, survivor: Option<Survivor>) {
         match self.node.journal.sandbox(self.sandbox).await {
             Ok(record) => self.record = record,
             Err(error) => {
@@ -94,8 +94,8 @@ impl Driver {
                 return;
             }
         }
-        if let Some(vm) = vm {
-            self.take_over(vm).await;
+        if let Some(survivor) = survivor {
+            self.take_over(survivor).await;
         }
         loop {
             match self.wake().await {
@@ -270,15 +270,15 @@ impl Driver {
         self.publish();
     }
 
-    /// An adopted VM: its memory, its worker.
-    async fn take_over(&mut self, vm: LiveVm) {
+    /// An adopted VM: its memory, its worker. That it runs was published when it was found.
+    async fn take_over(&mut self, Survivor { vm, address }: Survivor) {
         let Some(record) = &self.record else { return };
         let overhead = self.node.config.capacity.overhead().as_bytes();
         let memory = ByteSize::bytes(record.config.memory_bytes.saturating_add(overhead));
         self.node.ledger.adopt(self.sandbox, memory);
         self.vm = Some(vm);
+        self.address = address;
         self.assign().await;
-        self.publish();
     }
 
     async fn assign(&mut self) {
@@ -294,11 +294,21 @@ impl Driver {
             events: self.events_sender.clone(),
         };
         match self.node.workers.assign(record.tenant, assignment).await {
-            Ok(address) => self.address = address,
+            Ok(address) if address == self.address => {}
+            Ok(address) => self.moved(address).await,
             Err(error) => {
                 tracing::error!(sandbox = %self.sandbox, error = %chain(&error), "a running sandbox has no worker");
             }
         }
+    }
+
+    /// Its commands are served elsewhere now. Without a sequence of its own that would be old news to control.
+    async fn moved(&mut self, address: String) {
+        self.address = address;
+        self.enter(Phase::Running, "");
+        // A row that could not be written is logged; where the sandbox is reached has to be known all the same.
+        drop(self.put().await);
+        self.publish();
     }
 
     /// The daemon stops. A running VM is left alone; a boot that nobody was told of is undone.

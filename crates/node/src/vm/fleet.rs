@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    LiveVm, NodeContext, VmError,
+    NodeContext, Survivor, VmError,
     driver::{Command, Driver},
 };
 
@@ -65,9 +65,9 @@ impl Fleet {
     }
 
     /// An owner for a VM that was found alive.
-    pub(crate) fn adopt(&self, sandbox: SandboxId, vm: LiveVm) {
+    pub(crate) fn adopt(&self, sandbox: SandboxId, survivor: Survivor) {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.insert(sandbox, self.start(sandbox, Some(vm), None));
+        owners.insert(sandbox, self.start(sandbox, Some(survivor), None));
     }
 
     pub(crate) fn all(&self) -> Vec<ObservedSandbox> {
@@ -110,7 +110,12 @@ impl Fleet {
         commands
     }
 
-    fn start(&self, sandbox: SandboxId, vm: Option<LiveVm>, predecessor: Option<JoinHandle<()>>) -> Owner {
+    fn start(
+        &self,
+        sandbox: SandboxId,
+        survivor: Option<Survivor>,
+        predecessor: Option<JoinHandle<()>>,
+    ) -> Owner {
         let (commands, queue) = mpsc::channel(16);
         let driver = Driver::new(Arc::clone(&self.node), sandbox, queue, self.tasks.shutdown_token());
         let (finished, ended) = oneshot::channel::<()>();
@@ -119,7 +124,7 @@ impl Fleet {
                 // That it panicked changes nothing about what the journal says.
                 drop(predecessor.await);
             }
-            driver.run(vm).await;
+            driver.run(survivor).await;
             drop(finished);
         });
         let ended = tokio::spawn(async move { drop(ended.await) });

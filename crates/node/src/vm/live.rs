@@ -17,6 +17,14 @@ pub(crate) struct LiveVm {
     pub(crate) cgroup: Cgroup,
 }
 
+/// A VM that was found alive at the start.
+#[derive(Debug)]
+pub(crate) struct Survivor {
+    pub(crate) vm: LiveVm,
+    /// Where its commands were served last; empty if nobody wrote that down.
+    pub(crate) address: String,
+}
+
 impl LiveVm {
     /// Answers when Firecracker has ended. Cancel safe.
     pub(crate) async fn ended(&self) -> ExitStatus {

@@ -28,6 +28,6 @@ use classify::{Ending, classify};
 pub(crate) use context::NodeContext;
 pub(crate) use error::VmError;
 pub(crate) use fleet::{Ensure, Fleet};
-pub(crate) use live::LiveVm;
+pub(crate) use live::{LiveVm, Survivor};
 pub(crate) use observations::Observations;
 pub(crate) use requests::Denial;

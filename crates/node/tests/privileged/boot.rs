@@ -23,7 +23,7 @@ async fn a_sandbox_boots_is_repeated_and_leaves_nothing() {
     assert!(kit.sandbox(sandbox).await.is_none());
     let late = kit.ensure(sandbox).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "a late command brings nothing back");
-    assert!(kit.registry.heartbeats() > 0);
+    assert!(!kit.registry.heartbeats().is_empty());
     kit.stop();
     kit.nothing_is_left();
 }
@@ -41,8 +41,14 @@ async fn a_running_sandbox_survives_kill_9_of_the_daemon_and_a_stop() {
         } else {
             kit.kill();
         }
+        let heard = kit.registry.heartbeats().len();
         kit.restart().await;
         let after = kit.ensure(sandbox).await.unwrap();
+        let first = kit.registry.heartbeat_after(heard).await;
+        let said = first.iter().find(|seen| seen.sandbox_id == sandbox.to_string());
+        let said = said.expect("control takes what a heartbeat leaves out for lost");
+        assert_eq!(said.phase(), Phase::Running);
+        assert!(said.sequence > before.sequence, "newer than what control knows");
         assert_eq!(after.phase(), Phase::Running, "{after:?}");
         assert_eq!(after.data_address, before.data_address, "the address lasts");
         assert!(firecracker_of(&kit).iter().any(|pid| vmm.contains(pid)), "the same process");

@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use space_node_proto::registry::{
-    EnrolReply, EnrolRequest, HeartbeatReply, HeartbeatRequest, RenewReply, RenewRequest, ReportReply,
-    ReportRequest, SignWorkerReply, SignWorkerRequest,
-    registry_server::{Registry, RegistryServer},
+use space_node_proto::{
+    common::ObservedSandbox,
+    registry::{
+        EnrolReply, EnrolRequest, HeartbeatReply, HeartbeatRequest, RenewReply, RenewRequest, ReportReply,
+        ReportRequest, SignWorkerReply, SignWorkerRequest,
+        registry_server::{Registry, RegistryServer},
+    },
 };
 use space_types::NodeId;
 use tokio::net::TcpListener;
@@ -23,7 +26,8 @@ pub(crate) const NODE_DNS: &str = "node.test.space.internal";
 pub(crate) struct TestRegistry {
     authority: Arc<Authority>,
     node: NodeId,
-    heartbeats: Arc<Mutex<u64>>,
+    /// What each heartbeat said of which sandboxes.
+    heartbeats: Arc<Mutex<Vec<Vec<ObservedSandbox>>>>,
 }
 
 impl TestRegistry {
@@ -46,8 +50,18 @@ impl TestRegistry {
         (registry, port)
     }
 
-    pub(crate) fn heartbeats(&self) -> u64 {
-        *self.heartbeats.lock().unwrap()
+    pub(crate) fn heartbeats(&self) -> Vec<Vec<ObservedSandbox>> {
+        self.heartbeats.lock().unwrap().clone()
+    }
+
+    /// The first heartbeat after `heard` of them.
+    pub(crate) async fn heartbeat_after(&self, heard: usize) -> Vec<ObservedSandbox> {
+        loop {
+            if let Some(first) = self.heartbeats().get(heard) {
+                return first.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
     }
 
     fn node_uri(&self) -> String {
@@ -89,9 +103,9 @@ impl Registry for TestRegistry {
 
     async fn heartbeat(
         &self,
-        _request: Request<HeartbeatRequest>,
+        request: Request<HeartbeatRequest>,
     ) -> Result<Response<HeartbeatReply>, Status> {
-        *self.heartbeats.lock().unwrap() += 1;
+        self.heartbeats.lock().unwrap().push(request.into_inner().sandboxes);
         Ok(Response::new(HeartbeatReply { fence: 1, lease_ms: 15_000 }))
     }
 
