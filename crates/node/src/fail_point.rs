@@ -1,6 +1,8 @@
 //! The instants at which the node can be made to die; [`space_fail_point`] says how.
 
 space_fail_point::fail_points! {
+    /// Control has made this node and answered; nothing of the answer is on disk.
+    ENROL_ANSWERED = "enrol.answered";
     /// A slot's row is in the journal, nothing else exists.
     SLOT_JOURNALED = "slot.journaled";
     /// Its namespace and TAP exist.

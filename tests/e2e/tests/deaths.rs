@@ -32,8 +32,8 @@ async fn control_may_die_anywhere() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_may_die_anywhere() -> Result<()> {
-    // A guest that ends by itself: the suite `privileged` of the node meets these.
-    dies_everywhere(Daemon::Node, &["end.seen", "end.recorded"]).await
+    // A node that joins, a guest that ends by itself: the suite `privileged` of the node meets these.
+    dies_everywhere(Daemon::Node, &["enrol.answered", "end.seen", "end.recorded"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

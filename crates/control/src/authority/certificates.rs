@@ -11,9 +11,11 @@
 //!
 //! Of a signing request only the public key is used: what a node writes into one names nobody.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SanType,
 };
 use rustls::pki_types::CertificateSigningRequestDer;
 use space_types::{NodeId, TenantId};
@@ -99,12 +101,23 @@ impl Certificates {
     }
 
     fn sign(&self, holder: Peer, csr_der: &[u8]) -> Result<String, CertificateError> {
-        let request = CertificateSigningRequestDer::from(csr_der);
-        let request =
-            CertificateSigningRequestParams::from_der(&request).map_err(CertificateError::Request)?;
+        let request = parse_request(csr_der)?;
         let params = leaf(holder, LEAF_LIFETIME)?;
         Ok(params.signed_by(&request.public_key, &self.issuer)?.pem())
     }
+}
+
+/// The SHA-256 of the public key in a signing request, whose signature proves that the caller has the private one.
+pub(crate) fn request_key_hash(csr_der: &[u8]) -> Result<[u8; 32], CertificateError> {
+    let mut hash = [0; 32];
+    let key = parse_request(csr_der)?.public_key.subject_public_key_info();
+    hash.copy_from_slice(digest(&SHA256, &key).as_ref());
+    Ok(hash)
+}
+
+fn parse_request(csr_der: &[u8]) -> Result<CertificateSigningRequestParams, CertificateError> {
+    let request = CertificateSigningRequestDer::from(csr_der);
+    CertificateSigningRequestParams::from_der(&request).map_err(CertificateError::Request)
 }
 
 fn leaf(holder: Peer, lifetime: Duration) -> Result<CertificateParams, CertificateError> {
@@ -180,6 +193,17 @@ mod tests {
         let (authority, node) = (authority(), NodeId::new());
         let pem = authority.sign_node(node, &request(&params)).unwrap();
         assert_eq!(holder(&pem), Some(Peer::Node(node)));
+    }
+
+    #[test]
+    fn a_key_is_recognised_in_another_request() {
+        let key = KeyPair::generate().unwrap();
+        let hash = |key: &KeyPair, host: &str| {
+            let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+            request_key_hash(params.serialize_request(key).unwrap().der()).unwrap()
+        };
+        assert_eq!(hash(&key, "a.example"), hash(&key, "b.example"));
+        assert_ne!(hash(&key, "a.example"), hash(&KeyPair::generate().unwrap(), "a.example"));
     }
 
     #[test]

@@ -12,9 +12,13 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     app::{App, join_tokens::hash_token},
-    authority::{CertificateError, Peer},
+    authority::{CertificateError, Peer, request_key_hash},
     controllers::{leases, strays},
-    store::{StoreError, join_tokens::EnrolError, nodes::Heartbeat},
+    store::{
+        StoreError,
+        enrolment::{EnrolError, Enrolment},
+        nodes::Heartbeat,
+    },
 };
 
 /// A P-256 request has about 300 bytes.
@@ -43,10 +47,11 @@ impl Registry for RegistryService {
         let unknown = || Status::unauthenticated("the join token is unknown, used or expired");
         let token = Some(join_token).filter(|token| token.len() <= TOKEN_BYTES);
         let hash = token.and_then(|token| hash_token(&token)).ok_or_else(unknown)?;
-        // Signed for an id that does not exist first: a bad request must not use the token up.
+        // First, since a bad request must not use the token up.
+        let key_hash = request_key_hash(&csr_der).map_err(|error| certificate_status(&error))?;
         let certificates = &self.app.authority.certificates;
-        certificates.sign_node(NodeId::new(), &csr_der).map_err(|error| certificate_status(&error))?;
-        let node = self.app.store.node_enrol(hash, &name, &address).await.map_err(|error| match error {
+        let joining = Enrolment { name: &name, address: &address, key_hash };
+        let node = self.app.store.node_enrol(hash, &joining).await.map_err(|error| match error {
             EnrolError::Token => unknown(),
             EnrolError::NameTaken => Status::already_exists("a node of this name has joined before"),
             EnrolError::Store(error) => store_status(&error),

@@ -1,22 +1,11 @@
-//! Join tokens: hashed, good for one node, once, for a while.
+//! Join tokens: hashed, good for one node, once, for a while. What a node does with one is in [`super::enrolment`].
 
 use space_api::Timestamp;
-use space_types::NodeId;
 
 use super::{
     Store, StoreError,
     idempotency::{Claim, Claimed},
 };
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EnrolError {
-    #[error("the join token is unknown, used or expired")]
-    Token,
-    #[error("a node of this name has joined before")]
-    NameTaken,
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 impl Store {
     /// Answers when the token expires.
@@ -51,47 +40,5 @@ impl Store {
             .execute(self.pool())
             .await?;
         Ok(result.rows_affected())
-    }
-
-    /// Uses the token up and makes the node, or does neither.
-    pub(crate) async fn node_enrol(
-        &self,
-        token_hash: [u8; 32],
-        name: &str,
-        address: &str,
-    ) -> Result<NodeId, EnrolError> {
-        let id = NodeId::new();
-        let mut tx = self.begin().await?;
-        let used = sqlx::query(
-            "update join_tokens set used_at = now_ms() where hash = $1 and used_at is null and expires_at > now_ms()",
-        )
-        .bind(token_hash.as_slice())
-        .execute(&mut *tx)
-        .await
-        .map_err(StoreError::from)?
-        .rows_affected();
-        if used == 0 {
-            return Err(EnrolError::Token);
-        }
-        let inserted =
-            sqlx::query("insert into nodes (id, name, address) values ($1, $2, $3) on conflict do nothing")
-                .bind(id.uuid())
-                .bind(name)
-                .bind(address)
-                .execute(&mut *tx)
-                .await
-                .map_err(StoreError::from)?
-                .rows_affected();
-        if inserted == 0 {
-            return Err(EnrolError::NameTaken);
-        }
-        sqlx::query("update join_tokens set node_id = $2 where hash = $1")
-            .bind(token_hash.as_slice())
-            .bind(id.uuid())
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::from)?;
-        tx.commit().await.map_err(StoreError::from)?;
-        Ok(id)
     }
 }

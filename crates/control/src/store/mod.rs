@@ -4,6 +4,7 @@
 //! Lock order inside a transaction: sandbox, then node, then the rest. Events come last, so that a transaction
 //! has its number before an event has its sequence number (see `events.rs`).
 
+pub(crate) mod enrolment;
 pub(crate) mod events;
 pub(crate) mod idempotency;
 pub(crate) mod join_tokens;

@@ -1,12 +1,19 @@
 //! Nodes: joining, leases, reports.
 
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
 use space_node_proto::{
     common::{ObservedSandbox, Phase},
-    registry::{RenewRequest, SignWorkerRequest, registry_client::RegistryClient},
+    registry::{
+        Capacity, EnrolReply, EnrolRequest, HeartbeatRequest, RenewRequest, SignWorkerRequest,
+        registry_client::RegistryClient,
+    },
 };
 use space_testkit::sim::{Behaviour, SimNode, channel};
-use tonic::Code;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Identity},
+};
 
 use super::kit::{PATIENCE, World};
 use crate::controllers::leases;
@@ -33,6 +40,64 @@ async fn a_join_token_is_good_once() {
     assert_eq!(names["items"].as_array().unwrap().len(), 1);
 }
 
+/// The answer was lost on its way, or the node died with it in its hands.
+#[tokio::test]
+async fn the_same_token_and_key_are_answered_again() {
+    let world = World::start().await;
+    let (token, key) = (token(&world).await, KeyPair::generate().unwrap());
+    let first = enrol(&world, &token, "one", &key).await.unwrap();
+    let again = enrol(&world, &token, "one", &key).await.unwrap();
+    assert_eq!(again.node_id, first.node_id);
+    heartbeat(&world, &key, &again).await.unwrap();
+    assert_eq!(world.count("nodes").await, 1);
+    for (name, key) in [("one", &KeyPair::generate().unwrap()), ("two", &key)] {
+        let refused = enrol(&world, &token, name, key).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+    sqlx::query("update join_tokens set expires_at = 0").execute(world.app().store.pool()).await.unwrap();
+    assert_eq!(enrol(&world, &token, "one", &key).await.unwrap_err().code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_fresh_token_takes_over_the_name_of_a_node_that_was_never_heard() {
+    let world = World::start().await;
+    let (lost, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let (first, second) = (token(&world).await, token(&world).await);
+    let unheard = enrol(&world, &first, "local", &lost).await.unwrap();
+    let joined = enrol(&world, &second, "local", &key).await.unwrap();
+    assert_ne!(joined.node_id, unheard.node_id);
+    heartbeat(&world, &key, &joined).await.unwrap();
+    let refused = heartbeat(&world, &lost, &unheard).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "what it got is worth nothing now");
+    assert_eq!(enrol(&world, &first, "local", &lost).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(world.count("nodes").await, 1);
+}
+
+#[tokio::test]
+async fn a_node_that_was_heard_gives_its_name_to_its_own_key_alone() {
+    let world = World::start().await;
+    let key = KeyPair::generate().unwrap();
+    let joined = enrol(&world, &token(&world).await, "local", &key).await.unwrap();
+    heartbeat(&world, &key, &joined).await.unwrap();
+    let fresh = token(&world).await;
+    let other = enrol(&world, &fresh, "local", &KeyPair::generate().unwrap()).await.unwrap_err();
+    assert_eq!(other.code(), Code::AlreadyExists);
+    // A refusal leaves the token good; a node whose certificate has expired comes back with it.
+    let back = enrol(&world, &fresh, "local", &key).await.unwrap();
+    assert_eq!(back.node_id, joined.node_id);
+    heartbeat(&world, &key, &back).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_parse_leaves_the_token_good() {
+    let world = World::start().await;
+    let (token, key) = (token(&world).await, KeyPair::generate().unwrap());
+    let request = EnrolRequest { csr_der: b"nonsense".to_vec(), ..request(&token, "one", &key) };
+    let refused = stranger(&world).enrol(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    enrol(&world, &token, "one", &key).await.unwrap();
+}
+
 #[tokio::test]
 async fn an_expired_or_made_up_token_joins_nothing() {
     let world = World::start().await;
@@ -48,9 +113,7 @@ async fn an_expired_or_made_up_token_joins_nothing() {
 #[tokio::test]
 async fn without_a_certificate_only_joining_is_possible() {
     let world = World::start().await;
-    let authority = world.app().authority.certificates.authority_pem().to_owned();
-    let stranger = channel(world.server.registry_address(), &authority, None).unwrap();
-    let renewal = RegistryClient::new(stranger).renew(RenewRequest { csr_der: Vec::new() }).await;
+    let renewal = stranger(&world).renew(RenewRequest { csr_der: Vec::new() }).await;
     assert_eq!(renewal.unwrap_err().code(), Code::Unauthenticated);
 }
 
@@ -263,4 +326,42 @@ async fn a_sandbox_that_its_node_refuses_goes_to_another() {
         node["used"]["memory_mib"].clone()
     };
     assert_eq!((used("node-1"), used("node-2")), (json!(0), json!(512)));
+}
+
+async fn token(world: &World) -> String {
+    let token = world.admin.post("/v1/join-tokens", &json!({})).await.expect(201);
+    token["token"].as_str().unwrap().to_owned()
+}
+
+/// The registry as one sees it who has no certificate.
+fn stranger(world: &World) -> RegistryClient<Channel> {
+    let authority = world.app().authority.certificates.authority_pem();
+    RegistryClient::new(channel(world.server.registry_address(), authority, None).unwrap())
+}
+
+fn request(token: &str, name: &str, key: &KeyPair) -> EnrolRequest {
+    EnrolRequest {
+        join_token: token.to_owned(),
+        csr_der: CertificateParams::default().serialize_request(key).unwrap().der().to_vec(),
+        name: name.to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+    }
+}
+
+async fn enrol(world: &World, token: &str, name: &str, key: &KeyPair) -> Result<EnrolReply, Status> {
+    Ok(stranger(world).enrol(request(token, name, key)).await?.into_inner())
+}
+
+/// The first of a node that has joined so.
+async fn heartbeat(world: &World, key: &KeyPair, joined: &EnrolReply) -> Result<(), Status> {
+    let identity = Identity::from_pem(&joined.certificate_pem, key.serialize_pem());
+    let registry = channel(world.server.registry_address(), &joined.authority_pem, Some(identity)).unwrap();
+    let beat = HeartbeatRequest {
+        boot_id: "boot-1".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        capacity: Some(Capacity::default()),
+        sandboxes: Vec::new(),
+        version: "test".to_owned(),
+    };
+    RegistryClient::new(registry).heartbeat(beat).await.map(|_| ())
 }

@@ -14,14 +14,19 @@ pub(crate) enum KeyError {
     Certificate,
 }
 
-/// A fresh key and the request that asks control to sign it.
+/// A fresh private key, PEM.
+pub(crate) fn new_key() -> Result<String, KeyError> {
+    Ok(KeyPair::generate()?.serialize_pem())
+}
+
+/// A key and the request that asks control to sign it.
 pub(crate) struct SigningRequest {
     pub(crate) key_pem: String,
     pub(crate) csr_der: Vec<u8>,
 }
 
 impl SigningRequest {
-    /// For a server at `host`, a name or an address. Who it *is* gets decided by whoever signs.
+    /// For a fresh key and a server at `host`, a name or an address. Who it *is* gets decided by whoever signs.
     pub(crate) fn new(host: &str) -> Result<Self, KeyError> {
         Self::with_key(&KeyPair::generate()?, host)
     }
@@ -41,12 +46,26 @@ impl SigningRequest {
 
 /// When two thirds of the life of the first certificate in `pem` will be over; now, if they are.
 pub(crate) fn renewal_instant(pem: &str) -> Result<Instant, KeyError> {
+    let (from, to) = validity(pem)?;
+    Ok(Instant::now() + until_renewal(from, to, now()))
+}
+
+/// How much longer the first certificate in `pem` is good; zero, if it isn't any more.
+pub(crate) fn time_left(pem: &str) -> Result<Duration, KeyError> {
+    let (_, to) = validity(pem)?;
+    Ok(Duration::from_secs(u64::try_from(to.saturating_sub(now())).unwrap_or(0)))
+}
+
+/// Unix seconds.
+fn validity(pem: &str) -> Result<(i64, i64), KeyError> {
     let (_, pem) = parse_x509_pem(pem.as_bytes()).map_err(|_invalid| KeyError::Certificate)?;
     let certificate = pem.parse_x509().map_err(|_invalid| KeyError::Certificate)?;
     let validity = certificate.validity();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (from, to) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-    Ok(Instant::now() + until_renewal(from, to, now.cast_signed()))
+    Ok((validity.not_before.timestamp(), validity.not_after.timestamp()))
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 
 fn until_renewal(from: i64, to: i64, now: i64) -> Duration {

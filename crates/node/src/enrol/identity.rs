@@ -1,5 +1,5 @@
-//! The identity on disk: four small files, 0600, in a directory that is 0700. The certificate is written
-//! last, so an identity that has one is whole.
+//! The identity on disk: four small files, 0600, in a directory that is 0700. The key is written before anybody
+//! is asked to certify it, the certificate last, so an identity that has one is whole.
 
 use std::{
     fs::{self, File, Permissions},
@@ -42,13 +42,25 @@ impl Identity {
         Ok(Some(Self { node, key_pem: read(KEY)?, certificate_pem, authority_pem: read(AUTHORITY)? }))
     }
 
-    /// Writes all of it; for the first time only, since a renewal keeps the key.
-    pub(crate) fn store(&self, directory: &Utf8Path) -> io::Result<()> {
+    /// The key alone, if there is one: of a node that has joined, or has begun to.
+    pub(crate) fn load_key(directory: &Utf8Path) -> io::Result<Option<String>> {
+        match fs::read_to_string(directory.join(KEY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Writes the key, before there is anything else.
+    pub(crate) fn store_key(directory: &Utf8Path, key_pem: &str) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+        write(directory, KEY, key_pem)
+    }
+
+    /// Writes what control answered about the key.
+    pub(crate) fn store(&self, directory: &Utf8Path) -> io::Result<()> {
         write(directory, NODE, &self.node.to_string())?;
         write(directory, AUTHORITY, &self.authority_pem)?;
-        write(directory, KEY, &self.key_pem)?;
         write(directory, CERTIFICATE, &self.certificate_pem)
     }
 
@@ -83,6 +95,8 @@ mod tests {
             certificate_pem: "certificate".to_owned(),
             authority_pem: "authority".to_owned(),
         };
+        Identity::store_key(&path, &identity.key_pem).unwrap();
+        assert!(Identity::load(&path).unwrap().is_none(), "a key alone is no identity");
         identity.store(&path).unwrap();
         let loaded = Identity::load(&path).unwrap().unwrap();
         assert_eq!((loaded.node, loaded.key_pem.as_str()), (identity.node, "key"));

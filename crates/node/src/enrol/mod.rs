@@ -1,6 +1,6 @@
 //! Who this node is: its key, the certificate that control gave it, and the calls that it makes with them.
 //!
-//! A node joins once with a one-time token and keeps its identity in files that only root can read. The key
+//! A node joins with a one-time token and keeps its identity in files that only root can read. The key
 //! never leaves the machine. Certificates are renewed two thirds into their life; the same rule holds for
 //! workers'.
 

@@ -2,7 +2,7 @@
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 
 pub(crate) struct Authority {
@@ -38,6 +38,12 @@ impl Authority {
         let request = CertificateSigningRequestParams::from_der(&csr_der.to_vec().into()).unwrap();
         names(uri, dns).signed_by(&request.public_key, &self.issuer).unwrap().pem()
     }
+}
+
+/// What a signing request asks to have certified.
+pub(crate) fn public_key(csr_der: &[u8]) -> Vec<u8> {
+    let request = CertificateSigningRequestParams::from_der(&csr_der.to_vec().into()).unwrap();
+    request.public_key.der_bytes().to_vec()
 }
 
 fn names(uri: &str, dns: &str) -> CertificateParams {

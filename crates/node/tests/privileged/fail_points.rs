@@ -1,5 +1,5 @@
-//! The daemon dies while it takes note of a VM's own end; after the next start nothing is lost and nothing leaks.
-//! All its other fail points lie on the way of a sandbox that is made and removed: the end-to-end suite `deaths`
+//! The daemon dies while it joins, and while it takes note of a VM's own end; after the next start nothing is lost
+//! and nothing leaks. All its other fail points lie on the way of a sandbox that is made and removed: the end-to-end suite `deaths`
 //! dies at each of those, and fails when a list of what it doesn't meet is not this one.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use space_node::fail_point;
 use space_node_proto::common::Phase;
 use space_types::SandboxId;
 
-use crate::kit::Kit;
+use crate::kit::{Kit, PATIENCE};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dying_while_a_vm_ends_loses_and_leaks_nothing() {
@@ -19,6 +19,26 @@ async fn dying_while_a_vm_ends_loses_and_leaks_nothing() {
     for point in points {
         die_at(&mut kit, *point).await;
     }
+}
+
+/// Control has the node and the token is used up; the node knows nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn dying_with_the_answer_to_a_join_in_hand_costs_nothing() {
+    let mut kit = Kit::new().await;
+    kit.settings.fail_point = Some(fail_point::ENROL_ANSWERED);
+    kit.start();
+    assert!(kit.dies(PATIENCE).await, "it never joined");
+    kit.settings.fail_point = None;
+    kit.restart().await;
+    assert_eq!(kit.registry.enrolments(), 2);
+    let sandbox = SandboxId::new();
+    assert_eq!(kit.ensure(sandbox).await.unwrap().phase(), Phase::Running);
+    kit.remove(sandbox, 1).await.unwrap();
+    kit.stop();
+    kit.restart().await;
+    assert_eq!(kit.registry.enrolments(), 2, "an identity is kept");
+    kit.stop();
+    kit.nothing_is_left();
 }
 
 async fn die_at(kit: &mut Kit, point: FailPoint) {

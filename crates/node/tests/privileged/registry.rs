@@ -17,7 +17,7 @@ use tonic::{
     transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming},
 };
 
-use crate::authority::Authority;
+use crate::authority::{Authority, public_key};
 
 pub(crate) const TOKEN: &str = "a-join-token";
 pub(crate) const NODE_DNS: &str = "node.test.space.internal";
@@ -26,6 +26,8 @@ pub(crate) const NODE_DNS: &str = "node.test.space.internal";
 pub(crate) struct TestRegistry {
     authority: Arc<Authority>,
     node: NodeId,
+    /// The public key that the token was used with, and how often.
+    enrolled: Arc<Mutex<(Vec<u8>, u32)>>,
     /// What each heartbeat said of which sandboxes.
     heartbeats: Arc<Mutex<Vec<Vec<ObservedSandbox>>>>,
 }
@@ -40,7 +42,8 @@ impl TestRegistry {
             .identity(Identity::from_pem(own.certificate, own.key))
             .client_ca_root(Certificate::from_pem(&authority.pem))
             .client_auth_optional(true);
-        let registry = Self { authority, node: NodeId::new(), heartbeats: Arc::default() };
+        let registry =
+            Self { authority, node: NodeId::new(), enrolled: Arc::default(), heartbeats: Arc::default() };
         let server = Server::builder()
             .tls_config(tls)
             .unwrap()
@@ -52,6 +55,11 @@ impl TestRegistry {
 
     pub(crate) fn heartbeats(&self) -> Vec<Vec<ObservedSandbox>> {
         self.heartbeats.lock().unwrap().clone()
+    }
+
+    /// How often the node has joined, always with one key.
+    pub(crate) fn enrolments(&self) -> u32 {
+        self.enrolled.lock().unwrap().1
     }
 
     /// The first heartbeat after `heard` of them.
@@ -76,6 +84,13 @@ impl Registry for TestRegistry {
         if request.join_token != TOKEN {
             return Err(Status::unauthenticated("no such token"));
         }
+        let key = public_key(&request.csr_der);
+        let mut enrolled = self.enrolled.lock().unwrap();
+        if enrolled.1 > 0 && enrolled.0 != key {
+            return Err(Status::unauthenticated("the token was used with another key"));
+        }
+        *enrolled = (key, enrolled.1 + 1);
+        drop(enrolled);
         Ok(Response::new(EnrolReply {
             node_id: self.node.to_string(),
             certificate_pem: self.authority.sign(&request.csr_der, &self.node_uri(), NODE_DNS),
