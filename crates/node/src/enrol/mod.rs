@@ -10,7 +10,7 @@ mod join;
 mod link;
 mod renew;
 
-pub(crate) use certificate::{KeyError, SigningRequest, renewal_instant};
+pub(crate) use certificate::{KeyError, SigningRequest, renewal_instant, time_left};
 pub(crate) use identity::Identity;
 pub(crate) use join::{JoinError, load_or_join};
 pub(crate) use link::{ControlLink, LinkError};

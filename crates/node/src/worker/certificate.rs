@@ -7,7 +7,7 @@ use space_node_proto::registry::SignWorkerRequest;
 use space_types::TenantId;
 use tokio::time::Instant;
 
-use crate::enrol::{ControlLink, KeyError, LinkError, SigningRequest, renewal_instant};
+use crate::enrol::{ControlLink, KeyError, LinkError, SigningRequest, renewal_instant, time_left};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateError {
@@ -24,6 +24,7 @@ pub(super) struct WorkerCertificate {
     pub(super) authority_pem: String,
     /// Two thirds into its life.
     pub(super) renew_at: Instant,
+    pub(super) expires_at: Instant,
 }
 
 /// Makes a key and has it signed. Cancel safe.
@@ -37,6 +38,7 @@ pub(super) async fn obtain(
     let signed = control.sign_worker(call).await?;
     Ok(WorkerCertificate {
         renew_at: renewal_instant(&signed.certificate_pem)?,
+        expires_at: Instant::now() + time_left(&signed.certificate_pem)?,
         certificate_pem: signed.certificate_pem,
         private_key_pem: request.key_pem,
         authority_pem: signed.authority_pem,

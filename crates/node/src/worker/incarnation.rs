@@ -14,8 +14,9 @@ use space_types::ByteSize;
 use tokio::time::timeout;
 
 use super::{
-    certificate::{self, CertificateError, WorkerCertificate},
+    certificate::{CertificateError, WorkerCertificate},
     channel::{ChannelError, WorkerChannel},
+    renewal::Renewal,
 };
 use crate::{
     cgroup::{CgroupLimits, CgroupParent},
@@ -55,7 +56,6 @@ pub(super) enum StartError {
 pub(super) struct Incarnation {
     pub(super) process: Pidfd,
     pub(super) channel: WorkerChannel,
-    pub(super) certificate: WorkerCertificate,
 }
 
 const LIMITS: CgroupLimits = CgroupLimits { memory: ByteSize::mib(512), cpu_percent: 200, tasks: 128 };
@@ -70,15 +70,16 @@ impl WorkerContext {
         &self,
         worker: WorkerRecord,
         listener: &TcpListener,
+        renewal: &mut Renewal,
     ) -> Result<Incarnation, StartError> {
-        let certificate = certificate::obtain(&self.control, worker.tenant, self.config.worker_ip).await?;
+        let certificate = renewal.current().await?;
         let (channel, process) = self.spawn(&worker).await?;
         self.journal.set_worker_process(worker.tenant, process.identity()).await?;
         let configure = configuration(&worker, &certificate);
         channel.send(to_worker::Kind::Configure(configure), Some(listener.as_fd())).await?;
         let first = timeout(self.config.deadlines.worker(), channel.receive()).await;
         match first.map_err(|_elapsed| StartError::Silent)?? {
-            from_worker::Kind::Configured(_) => Ok(Incarnation { process, channel, certificate }),
+            from_worker::Kind::Configured(_) => Ok(Incarnation { process, channel }),
             from_worker::Kind::Connect(_)
             | from_worker::Kind::Ready(_)
             | from_worker::Kind::Unready(_)

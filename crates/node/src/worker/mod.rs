@@ -17,6 +17,7 @@ mod channel;
 mod incarnation;
 mod owner;
 mod registry;
+mod renewal;
 
 pub(crate) use assign::{Assignment, WorkerEvent};
 pub(crate) use incarnation::WorkerContext;

@@ -26,9 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     assign::{Assignment, WorkerEvent},
-    certificate,
+    certificate::WorkerCertificate,
     channel::ChannelError,
     incarnation::{Incarnation, WorkerContext, configuration},
+    renewal::Renewal,
 };
 use crate::{
     fail_point,
@@ -65,6 +66,8 @@ pub(super) struct WorkerOwner {
     address: watch::Sender<Option<String>>,
     shutdown: CancellationToken,
     sandboxes: HashMap<SandboxId, Assignment>,
+    /// Outlives every process.
+    renewal: Renewal,
 }
 
 type Connected = (u64, Result<OwnedFd, String>);
@@ -77,7 +80,8 @@ impl WorkerOwner {
         address: watch::Sender<Option<String>>,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { context, tenant, commands, address, shutdown, sandboxes: HashMap::new() }
+        let renewal = Renewal::new(context.control.clone(), tenant, context.config.worker_ip);
+        Self { context, tenant, commands, address, shutdown, sandboxes: HashMap::new(), renewal }
     }
 
     pub(super) async fn run(mut self) {
@@ -124,10 +128,10 @@ impl WorkerOwner {
     async fn live_once(&mut self, worker: WorkerRecord, listener: &TcpListener, failures: &mut u32) -> Ended {
         let context = Arc::clone(&self.context);
         let shutdown = self.shutdown.clone();
-        let start = context.start(worker, listener);
+        let Self { commands, sandboxes, renewal, .. } = self;
         let started = tokio::select! {
-            started = start => started,
-            stopped = self.remember() => return stopped,
+            started = context.start(worker, listener, renewal) => started,
+            stopped = remember(commands, sandboxes) => return stopped,
             () = shutdown.cancelled() => return Ended::Stopping,
         };
         let incarnation = match started {
@@ -139,33 +143,16 @@ impl WorkerOwner {
         self.serve(worker, incarnation).await.unwrap_or_else(|error| Ended::Broken(chain(&error)))
     }
 
-    /// Keeps up with commands while there is no process. Ends only when nobody can send any more.
-    async fn remember(&mut self) -> Ended {
-        while let Some(command) = self.commands.recv().await {
-            match command {
-                Command::Assign { assignment, taken } => {
-                    self.sandboxes.insert(assignment.sandbox, *assignment);
-                    confirm(taken);
-                }
-                Command::Release { sandbox, done } => {
-                    self.sandboxes.remove(&sandbox);
-                    confirm(done);
-                }
-            }
-        }
-        Ended::Stopping
-    }
-
     async fn pause(&mut self, until: Instant) -> Result<(), Ended> {
         let shutdown = self.shutdown.clone();
         tokio::select! {
             () = sleep_until(until) => Ok(()),
-            stopped = self.remember() => Err(stopped),
+            stopped = remember(&mut self.commands, &mut self.sandboxes) => Err(stopped),
             () = shutdown.cancelled() => Err(Ended::Stopping),
         }
     }
 
-    async fn serve(&mut self, worker: WorkerRecord, mut now: Incarnation) -> Result<Ended, ChannelError> {
+    async fn serve(&mut self, worker: WorkerRecord, now: Incarnation) -> Result<Ended, ChannelError> {
         for assignment in self.sandboxes.values_mut() {
             announce(&now, assignment).await?;
         }
@@ -185,7 +172,7 @@ impl WorkerOwner {
                     Some(command) => self.obey(&now, command).await?,
                     None => return Ok(Ended::Stopping),
                 },
-                () = sleep_until(now.certificate.renew_at) => self.renew(&worker, &mut now).await?,
+                renewed = self.renewal.next() => renew(&now, &worker, &renewed).await?,
                 () = sleep_until(idle_until), if self.sandboxes.is_empty() => {
                     // Whatever is in the queue is dropped with it, and its sender turns to a successor.
                     self.commands.close();
@@ -270,28 +257,32 @@ impl WorkerOwner {
         Ok(())
     }
 
-    /// A certificate that can't be renewed now is tried again later; the old one has a third of its life left.
-    async fn renew(&mut self, worker: &WorkerRecord, now: &mut Incarnation) -> Result<(), ChannelError> {
-        const AGAIN: Duration = Duration::from_secs(30);
-        match certificate::obtain(&self.context.control, self.tenant, self.context.config.worker_ip).await {
-            Ok(renewed) => {
-                now.channel.send(to_worker::Kind::Configure(configuration(worker, &renewed)), None).await?;
-                now.certificate = renewed;
-            }
-            Err(error) => {
-                tracing::warn!(tenant = %self.tenant, error = %chain(&error), "cannot renew a worker's certificate");
-                now.certificate.renew_at = Instant::now() + AGAIN;
-            }
-        }
-        Ok(())
-    }
-
     /// Removes what the worker's row stands for, and then the row.
     async fn leave(&self, worker: &WorkerRecord) {
         if let Err(error) = remove_worker(&self.context, worker.tenant).await {
             tracing::error!(tenant = %self.tenant, error = %chain(&error), "cannot remove a worker");
         }
     }
+}
+
+/// Keeps up with commands while there is no process. Ends only when nobody can send any more.
+async fn remember(
+    commands: &mut mpsc::Receiver<Command>,
+    sandboxes: &mut HashMap<SandboxId, Assignment>,
+) -> Ended {
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Assign { assignment, taken } => {
+                sandboxes.insert(assignment.sandbox, *assignment);
+                confirm(taken);
+            }
+            Command::Release { sandbox, done } => {
+                sandboxes.remove(&sandbox);
+                confirm(done);
+            }
+        }
+    }
+    Ended::Stopping
 }
 
 /// Removes everything of a tenant's worker by its name. Idempotent.
@@ -330,6 +321,14 @@ async fn answer(
     };
     let connection = to_worker::Kind::Connection(Connection { request_id, error });
     now.channel.send(connection, socket.as_ref().map(AsFd::as_fd)).await
+}
+
+async fn renew(
+    now: &Incarnation,
+    worker: &WorkerRecord,
+    renewed: &WorkerCertificate,
+) -> Result<(), ChannelError> {
+    now.channel.send(to_worker::Kind::Configure(configuration(worker, renewed)), None).await
 }
 
 async fn send_away(now: &Incarnation) {
