@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
-use space_types::ByteSize;
+use space_types::{ByteSize, UidRange, VM_UIDS, WORKER_UIDS};
 
 use crate::disk::Room;
 
@@ -92,14 +92,6 @@ pub struct FirecrackerConfig {
     /// The guest's kernel and the initramfs that holds the agent.
     pub kernel: Utf8PathBuf,
     pub initramfs: Utf8PathBuf,
-}
-
-/// A range of user ids that belongs to this node alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UidRange {
-    pub first: u32,
-    pub count: u32,
 }
 
 /// What the node offers.
@@ -246,8 +238,7 @@ impl NodeConfig {
                 return invalid(field, "begins at 1000 or above, and holds at least one user");
             }
         }
-        let (vms, workers) = (self.vm_uids, self.worker_uids);
-        if vms.first < workers.first + workers.count && workers.first < vms.first + vms.count {
+        if self.vm_uids.overlaps(self.worker_uids) {
             return invalid("worker_uids", "overlaps vm_uids");
         }
         if self.firecracker.binary.file_name() != Some("firecracker") {
@@ -291,10 +282,10 @@ fn default_worker_ip() -> std::net::IpAddr {
     std::net::Ipv4Addr::LOCALHOST.into()
 }
 fn default_vm_uids() -> UidRange {
-    UidRange { first: 200_000, count: 1024 }
+    VM_UIDS
 }
 fn default_worker_uids() -> UidRange {
-    UidRange { first: 210_000, count: 1024 }
+    WORKER_UIDS
 }
 fn default_vm_cgroup() -> String {
     "space.slice".to_owned()
@@ -361,7 +352,8 @@ mod tests {
 
     #[test]
     fn overlapping_users_are_refused() {
-        let text = format!("vm_uids = {{ first = 209999, count = 2 }}\n{SMALLEST}");
+        let first = WORKER_UIDS.first - 1;
+        let text = format!("vm_uids = {{ first = {first}, count = 2 }}\n{SMALLEST}");
         assert!(matches!(parse(&text), Err(ConfigError::Invalid { field: "worker_uids", .. })));
     }
 }

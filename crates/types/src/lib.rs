@@ -7,6 +7,7 @@ mod lifecycle;
 mod machine_class;
 mod reason;
 mod template_ref;
+mod uid_range;
 
 pub use byte_size::ByteSize;
 pub use id::{CommandId, EventId, KeyId, NodeId, OperationId, ParseIdError, ReleaseId, SandboxId, TenantId};
@@ -14,3 +15,4 @@ pub use lifecycle::{Desired, Observed, SandboxState, shown_state};
 pub use machine_class::{MACHINE_CLASSES, MachineClass, MachineClassError};
 pub use reason::Reason;
 pub use template_ref::{Digest, ParseTemplateRefError, TemplateRef};
+pub use uid_range::{UidRange, VM_UIDS, WORKER_UIDS};

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use space_api::PageQuery;
+use space_types::VM_UIDS;
 
 use crate::{
     Server,
@@ -21,8 +22,6 @@ use crate::{
 
 /// Slots that a node keeps waiting, unless it is told otherwise.
 const POOL: usize = 2;
-/// Where the user ids of microVMs begin.
-const FIRST_UID: u32 = 200_000;
 
 /// How many of each resource there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +79,7 @@ impl Leftovers {
 /// `None`: it ended meanwhile, or is root's, as while the jailer still works.
 fn uid(pid: u32) -> Option<u32> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    (uid >= FIRST_UID).then_some(uid)
+    (uid >= VM_UIDS.first).then_some(uid)
 }
 
 fn entries(path: &str) -> Result<usize> {

@@ -10,7 +10,7 @@ use nix::{
     sys::{statfs::statfs, statvfs::statvfs, utsname::uname},
     unistd::Uid,
 };
-use space_types::ByteSize;
+use space_types::{ByteSize, UidRange, VM_UIDS, WORKER_UIDS};
 
 use super::Finding;
 use crate::{assets::Assets, up::postgres};
@@ -26,6 +26,7 @@ pub(super) fn examine(data: &Utf8Path, assets: &Assets) -> Vec<Finding> {
         kvm(),
         device("tun", "/dev/net/tun", "load the kernel module `tun` (`modprobe tun`)"),
         cgroup(),
+        uids(),
         btrfs(data),
         postgresql(),
         memory(),
@@ -101,6 +102,31 @@ fn cgroup() -> Finding {
     } else {
         Finding::failed("cgroup", format!("v2 without {}", missing.join(", ")), fix)
     }
+}
+
+/// Whoever has a microVM's user id among the subordinate ids of their containers could become that user.
+fn uids() -> Finding {
+    let ours = [VM_UIDS, WORKER_UIDS];
+    for path in ["/etc/subuid", "/etc/subgid"] {
+        let list = fs::read_to_string(path).unwrap_or_default();
+        if let Some(line) = claim(&list, &ours) {
+            let detail = format!("{path} gives away ids that microVMs and workers run under: {line}");
+            let fix = "give that user another range, or the node one by the environment of `space up`: \
+                       SPACE_NODED__VM_UIDS__FIRST, SPACE_NODED__WORKER_UIDS__FIRST";
+            return Finding::warning("user ids", detail, fix);
+        }
+    }
+    let last = WORKER_UIDS.first + WORKER_UIDS.count - 1;
+    Finding::ok("user ids", format!("nobody has subordinate ids among {} to {last}", VM_UIDS.first))
+}
+
+/// The first line of `list` (`name:first:count`) that has an id in `ours`.
+fn claim<'a>(list: &'a str, ours: &[UidRange]) -> Option<&'a str> {
+    list.lines().find(|line| {
+        let mut fields = line.split(':').skip(1).map(|field| field.trim().parse().ok());
+        let (Some(Some(first)), Some(Some(count))) = (fields.next(), fields.next()) else { return false };
+        ours.iter().any(|range| range.overlaps(UidRange { first, count }))
+    })
 }
 
 /// Reflinks: by the data directory itself, or by a pool file on btrfs that `space up` mounts.
@@ -188,6 +214,15 @@ fn files(assets: &Assets) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_claim_on_our_user_ids_is_found() {
+        let ours = [VM_UIDS, WORKER_UIDS];
+        let usual = "# people\nann:100000:65536\nben:165536:65536\n\nodd\neve:x:1\n";
+        assert_eq!(claim(usual, &ours), None);
+        let line = format!("mallory:{}:1", WORKER_UIDS.first + 7);
+        assert_eq!(claim(&format!("{usual}{line}\n"), &ours), Some(line.as_str()));
+    }
 
     #[test]
     fn kernel_versions_compare_as_numbers() {
