@@ -4,7 +4,11 @@
 //! before it executes anything. So writing `cgroup.kill` ends everything that was ever started there, pids or
 //! no pids.
 
-use std::{fs, io, time::Duration};
+use std::{
+    fs,
+    io::{self, Write},
+    time::Duration,
+};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use rustix::{
@@ -81,9 +85,19 @@ impl Cgroup {
         const PERIOD: u32 = 100_000;
         let quota = PERIOD / 100 * limits.cpu_percent;
         fs::write(self.path.join("memory.max"), limits.memory.as_bytes().to_string())?;
+        // Guests' memory and workers' keys stay off the disk, and a guest's limit is not widened by what is swapped.
+        self.write_if_there("memory.swap.max", "0")?;
         fs::write(self.path.join("memory.oom.group"), "1")?;
         fs::write(self.path.join("cpu.max"), format!("{quota} {PERIOD}"))?;
         fs::write(self.path.join("pids.max"), limits.tasks.to_string())
+    }
+
+    /// For a file that kernels without the feature lack.
+    fn write_if_there(&self, name: &str, value: &str) -> io::Result<()> {
+        match fs::File::options().write(true).open(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => opened?.write_all(value.as_bytes()),
+        }
     }
 
     /// For a child to enter by.
@@ -137,5 +151,25 @@ impl Cgroup {
             };
             poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&wait))?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_limited_may_not_swap_where_the_kernel_can_tell() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(directory.path()).unwrap().to_owned();
+        let cgroup = Cgroup { path: path.clone(), name: "leaf".to_owned() };
+        let limits = CgroupLimits { memory: ByteSize::mib(1), cpu_percent: 150, tasks: 3 };
+        cgroup.limit(limits).unwrap();
+        assert!(!path.join("memory.swap.max").exists(), "a cgroup's files are the kernel's to make");
+        fs::write(path.join("memory.swap.max"), "max").unwrap();
+        cgroup.limit(limits).unwrap();
+        // A file of the kernel's is written as a whole; this one keeps what is longer.
+        assert!(fs::read_to_string(path.join("memory.swap.max")).unwrap().starts_with('0'));
+        assert_eq!(fs::read_to_string(path.join("cpu.max")).unwrap(), "150000 100000");
     }
 }

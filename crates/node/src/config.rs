@@ -87,8 +87,6 @@ pub struct FirecrackerConfig {
     pub jailer: Utf8PathBuf,
     #[serde(default = "default_jailer_sha256")]
     pub jailer_sha256: String,
-    #[serde(default = "default_firecracker_version")]
-    pub version: String,
     /// The guest's kernel and the initramfs that holds the agent.
     pub kernel: Utf8PathBuf,
     pub initramfs: Utf8PathBuf,
@@ -295,9 +293,6 @@ fn default_worker_cgroup() -> String {
 }
 fn default_pool() -> usize {
     2
-}
-fn default_firecracker_version() -> String {
-    "1.12.1".to_owned()
 }
 fn default_firecracker_sha256() -> String {
     "b99ea49b8d8b7bfa307d3845585d6a97f7642aa17a985749900370070d8ca930".to_owned()

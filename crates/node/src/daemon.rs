@@ -13,6 +13,7 @@ use crate::{
     config::NodeConfig,
     disk::require_reflinks,
     enrol::{ControlLink, Identity, JoinError, load_or_join, renew_forever},
+    fc::vmm_version,
     fence::Fence,
     image::{BootFiles, BootFilesError, ImageStore, check_pinned},
     journal::{Journal, JournalError},
@@ -79,6 +80,8 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
     let config = Arc::new(config);
     let layout = Layout::new(&config);
     let machine = Machine::prepare(&config, &layout)?;
+    let asked = vmm_version(&machine.boot_files.firecracker, config.deadlines.firecracker()).await;
+    let vmm_version = asked.map_err(|source| prepare_error("Firecracker", source))?;
     let journal = Journal::open(&layout.journal())?;
     let boot_id = read_boot_id()?;
     let last_boot = journal.exchange_boot_id(boot_id.clone()).await?;
@@ -124,6 +127,7 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
     let node = Arc::new(NodeContext {
         config: Arc::clone(&config),
         layout: layout.clone(),
+        vmm_version,
         journal: journal.clone(),
         images: images.map_err(|source| prepare_error("the images", source))?,
         pool,
@@ -143,7 +147,7 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
 
 /// Owners for what was found; control is told of all of it.
 fn take_up(node: &Arc<NodeContext>, fleet: &Fleet, adopted: Adopted, tasks: &Tasks) {
-    adopted.publish(&node.observations, &node.config.firecracker.version);
+    adopted.publish(&node.observations, &node.vmm_version);
     for (record, survivor) in adopted.running {
         fleet.adopt(record.id, survivor);
     }

@@ -24,6 +24,7 @@ const AGENT_PORT: u32 = 1024;
 /// Between two attempts to connect: neither Firecracker nor the guest announces that it listens.
 const PAUSE: Duration = Duration::from_millis(50);
 const CHECK: &str = "probe guest";
+/// As the node has it; a test compares.
 const COMMAND_LINE: &str = "console=ttyS0 quiet reboot=k panic=1 pci=off ipv6.disable=1 8250.nr_uarts=1 \
                             i8042.noaux i8042.nokbd random.trust_cpu=on";
 
@@ -85,8 +86,10 @@ fn configuration(assets: &Assets, socket: &Utf8Path) -> serde_json::Value {
             "boot_args": COMMAND_LINE,
         },
         "drives": [],
-        "machine-config": { "vcpu_count": 1, "mem_size_mib": 128 },
+        "machine-config": { "vcpu_count": 1, "mem_size_mib": 128, "smt": false },
         "vsock": { "guest_cid": 3, "uds_path": socket },
+        "entropy": {},
+        "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 0 },
     })
 }
 
@@ -121,7 +124,40 @@ fn last_words(console: &Utf8Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+
+    /// The node's golden file: every call that configures a VM.
+    const DEVICES: &str = include_str!(
+        "../../../node/src/fc/snapshots/space_node__fc__device__tests__the_device_set_is_frozen.snap"
+    );
+
+    /// What of a VM's devices needs something on the host that the probe does without.
+    fn is_left_out(path: &str) -> bool {
+        path.starts_with("/drives/") || path.starts_with("/network-interfaces/") || path == "/actions"
+    }
+
+    #[test]
+    fn the_probe_has_the_command_line_and_devices_of_every_vm() {
+        let assets = Assets::locate(Some("/assets".into())).unwrap();
+        let probe = configuration(&assets, Utf8Path::new("/socket"));
+        let calls = DEVICES.lines().filter_map(|line| line.strip_prefix("PUT ")?.split_once(' '));
+        let mut compared = Vec::new();
+        for (path, body) in calls.filter(|(path, _)| !is_left_out(path)) {
+            let mut wanted: Value = serde_json::from_str(body).unwrap();
+            let mut found = probe[path.trim_start_matches('/')].clone();
+            // Where its files lie and how large it is are its own.
+            for own in ["kernel_image_path", "initrd_path", "uds_path", "vcpu_count", "mem_size_mib"] {
+                for object in [&mut wanted, &mut found].map(Value::as_object_mut).into_iter().flatten() {
+                    object.remove(own);
+                }
+            }
+            assert_eq!(found, wanted, "{path}");
+            compared.push(path);
+        }
+        assert_eq!(compared, ["/boot-source", "/vsock", "/entropy", "/balloon", "/machine-config"]);
+    }
 
     #[test]
     fn the_guests_last_words_are_told_apart_from_firecrackers() {

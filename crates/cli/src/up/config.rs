@@ -37,6 +37,7 @@ struct Node {
     backing_dir: Option<Utf8PathBuf>,
     run_dir: Utf8PathBuf,
     worker: Utf8PathBuf,
+    metrics_listen: std::net::SocketAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<u32>,
     control: Registry,
@@ -57,6 +58,10 @@ struct Firecracker {
     kernel: Utf8PathBuf,
     initramfs: Utf8PathBuf,
 }
+
+/// Of the node: for whoever can log in here, as all of its kind.
+const METRICS: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8708);
 
 /// Writes both files. They hold no secret: those are in files of their own, which these name.
 pub(super) fn write(
@@ -100,6 +105,7 @@ fn node(
         backing_dir: backing,
         run_dir: layout.run.clone(),
         worker: programs.join("space-sandboxd"),
+        metrics_listen: METRICS,
         pool: args.spare_vms,
         control: Registry {
             url: "https://127.0.0.1:8701".to_owned(),

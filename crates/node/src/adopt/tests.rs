@@ -99,6 +99,7 @@ impl Kit {
             layout,
             journal,
             releaser,
+            vmm_version: "1.0".to_owned(),
         });
         let fleet = Fleet::new(Arc::clone(&node), tasks.clone());
         Self { node, fleet, adopter, tasks, directory, vmms: RefCell::default() }

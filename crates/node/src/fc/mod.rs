@@ -6,6 +6,8 @@
 
 mod client;
 mod device;
+mod version;
 
 pub(crate) use client::{FirecrackerClient, FirecrackerError};
 pub(crate) use device::{MachineShape, TAP_NAME, claim_calls, pool_calls, start_call};
+pub(crate) use version::vmm_version;

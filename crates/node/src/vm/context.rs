@@ -16,6 +16,8 @@ use crate::{
 pub(crate) struct NodeContext {
     pub(crate) config: Arc<NodeConfig>,
     pub(crate) layout: Layout,
+    /// Of the Firecracker that new VMs run.
+    pub(crate) vmm_version: String,
     pub(crate) journal: Journal,
     pub(crate) images: ImageStore,
     pub(crate) pool: SlotPool,

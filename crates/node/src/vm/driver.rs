@@ -335,7 +335,7 @@ impl Driver {
     }
 
     fn observed(&self) -> Option<ObservedSandbox> {
-        let version = &self.node.config.firecracker.version;
+        let version = &self.node.vmm_version;
         self.record.as_ref().map(|record| record.observed(&self.address, version))
     }
 
