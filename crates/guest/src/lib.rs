@@ -3,6 +3,8 @@
 //! - `boot`: from the initramfs to a running guest.
 //! - `server`: the event loop.
 //! - `command`: processes and their output.
+//! - `job`: file operations and tunnels, each in a process of its own.
+//! - `user`: accounts, and becoming one of them.
 //! - `sys`: the kernel's calls; the only `unsafe` code.
 //!
 //! The agent never ends by itself: as PID 1 its end is a kernel panic. So it is one thread without blocking
@@ -13,10 +15,12 @@
 mod boot;
 mod clock;
 mod command;
+mod job;
 mod log;
 mod memory;
 mod server;
 mod sys;
+mod user;
 
 use std::{io, os::unix::net::UnixListener, path::Path};
 
@@ -35,15 +39,22 @@ pub fn run_as_init() -> ! {
     boot::run()
 }
 
-/// Serves on a Unix socket at `path`, leaving clock, name and entropy of the machine alone. Returns when a
+/// Serves on a Unix socket at `path`, and jobs on another one at `path` with `.jobs` behind it, leaving clock, name and entropy of the machine alone. Returns when a
 /// host asked for a shutdown, or on SIGTERM.
 pub fn serve_unix(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    let mut jobs_path = path.as_os_str().to_owned();
+    jobs_path.push(".jobs");
+    // The one for jobs first, as in a guest: who gets an answer on the other one can rely on it.
+    let job_listener = UnixListener::bind(jobs_path)?;
+    job_listener.set_nonblocking(true)?;
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
     // Orphans of commands come to this process, as they come to PID 1 in a guest.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let setup = Setup {
         listener: listener.into(),
+        job_listener: job_listener.into(),
         signals: SignalFd::new(&SIGNALS)?,
         cgroups: None,
         is_init: false,

@@ -6,7 +6,7 @@
 //!   ├─ /dev/vda on /newroot (ext4) ── fails ──▶ stay here: `root_error`, no commands
 //!   ├─ move /newroot to /, chroot
 //!   ├─ mounts of a running system, cgroups, network
-//!   └─ serve on vsock, grow the root in the background
+//!   └─ serve on vsock (both ports), grow the root in the background
 //! ```
 //! Only a listener that can't be opened is fatal; the rest is reported by health.
 
@@ -16,7 +16,7 @@ mod network;
 use std::time::Duration;
 
 use rustix::system::{RebootCommand, reboot};
-use space_guest_proto::{AGENT_PORT, limits, message::NoticeKind};
+use space_guest_proto::{AGENT_PORT, JOB_PORT, limits, message::NoticeKind};
 
 use crate::{
     command::cgroup,
@@ -79,10 +79,13 @@ pub(crate) fn run() -> ! {
 
 fn serve(cgroups: Option<cgroup::Commands>, root_error: String, warnings: Warnings) -> ! {
     let signals = SignalFd::new(&SIGNALS);
-    let listener = vsock::listener(AGENT_PORT, i32::try_from(limits::CONNECTIONS).unwrap_or(i32::MAX));
+    // The one for jobs first: who gets an answer from this agent can rely on it.
+    let job_listener = vsock::listener(JOB_PORT, backlog(limits::JOBS));
+    let listener = vsock::listener(AGENT_PORT, backlog(limits::CONNECTIONS));
     let agent = listener.and_then(|listener| {
         let setup = Setup {
             listener,
+            job_listener: job_listener?,
             signals: signals?,
             cgroups,
             is_init: true,
@@ -101,6 +104,10 @@ fn serve(cgroups: Option<cgroup::Commands>, root_error: String, warnings: Warnin
         }
     };
     end(kind)
+}
+
+fn backlog(connections: usize) -> i32 {
+    i32::try_from(connections).unwrap_or(i32::MAX)
 }
 
 /// Ends the VM. A microVM has no power to switch off: a reset is what ends it, whatever was announced.

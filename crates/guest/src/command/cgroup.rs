@@ -3,7 +3,8 @@
 //! ```text
 //! /sys/fs/cgroup          the agent itself, and what guests make (containers): all controllers
 //! └─ commands             pids.max, memory.max: what keeps the agent alive beside a fork bomb or a leak
-//!    └─ <number>          one command; no controllers, so that making one is cheap. For cgroup.kill
+//!    ├─ <number>          one command; no controllers, so that making one is cheap. For cgroup.kill
+//!    └─ jobs              all jobs: within the same limits, and where nobody is killed with a command
 //! ```
 //! Everything goes through a descriptor that was opened before the first command ran: what root in the guest
 //! mounts or unmounts there later doesn't lead the agent astray. Without cgroups commands run all the same.
@@ -18,11 +19,15 @@ use rustix::{
     io::Errno,
 };
 
+use crate::sys::process::{Forked, fork};
+
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
 /// The cgroup that all commands are in.
 pub(crate) struct Commands {
     directory: OwnedFd,
+    /// `None`, logged, where the kernel refused.
+    jobs: Option<Group>,
     next: u64,
     /// Made ahead, so that a start doesn't wait for it.
     spare: Option<Group>,
@@ -60,7 +65,8 @@ impl Commands {
                 crate::log::error(format_args!("cannot set {file} of commands: {error}"));
             }
         }
-        Ok(Self { directory, next: 1, spare: None, leftovers: Vec::new(), changed: false })
+        let jobs = make(&directory, "jobs".to_owned());
+        Ok(Self { directory, jobs, next: 1, spare: None, leftovers: Vec::new(), changed: false })
     }
 
     /// A cgroup for one command. `None`, logged, where the kernel refuses.
@@ -71,15 +77,12 @@ impl Commands {
     fn make(&mut self) -> Option<Group> {
         let name = self.next.to_string();
         self.next += 1;
-        let made = ignore_existing(mkdirat(&self.directory, &name, Mode::from_raw_mode(0o755)))
-            .and_then(|()| openat(&self.directory, &name, DIRECTORY, Mode::empty()));
-        match made {
-            Ok(directory) => Some(Group { name, directory }),
-            Err(error) => {
-                crate::log::error(format_args!("cannot make a cgroup: {error}"));
-                None
-            }
-        }
+        make(&self.directory, name)
+    }
+
+    /// The one that all jobs share.
+    pub(crate) fn jobs(&self) -> Option<&Group> {
+        self.jobs.as_ref()
     }
 
     /// Takes back the cgroup of an exited command, to be removed once the last process in it has gone.
@@ -108,14 +111,38 @@ impl Commands {
 }
 
 impl Group {
-    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+    fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    /// Forks into it.
+    pub(crate) fn fork_into(group: Option<&Self>) -> io::Result<Forked> {
+        let error = match fork(group.map(Self::directory)) {
+            Ok(forked) => return Ok(forked),
+            Err(error) => error,
+        };
+        // At a limit of the cgroup a start must fail: outside it would be beyond every limit. A cgroup that
+        // root in the guest broke is no reason not to start.
+        let limit = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM));
+        if limit || group.is_none() { Err(error) } else { fork(None) }
     }
 
     /// SIGKILL to everything in it, all at once: no fork gets away.
     pub(crate) fn kill(&self) {
         if let Err(error) = write_at(self.directory.as_fd(), "cgroup.kill", "1") {
             crate::log::error(format_args!("cannot kill cgroup {}: {error}", self.name));
+        }
+    }
+}
+
+fn make(parent: &OwnedFd, name: String) -> Option<Group> {
+    let made = ignore_existing(mkdirat(parent, &name, Mode::from_raw_mode(0o755)))
+        .and_then(|()| openat(parent, &name, DIRECTORY, Mode::empty()));
+    match made {
+        Ok(directory) => Some(Group { name, directory }),
+        Err(error) => {
+            crate::log::error(format_args!("cannot make a cgroup: {error}"));
+            None
         }
     }
 }

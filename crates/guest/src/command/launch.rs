@@ -7,12 +7,8 @@
 use std::{
     collections::BTreeMap,
     ffi::CString,
-    fs::OpenOptions,
-    io::{self, Read},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::OpenOptionsExt,
-    },
+    io,
+    os::fd::{AsFd, OwnedFd},
 };
 
 use rustix::{
@@ -22,13 +18,13 @@ use rustix::{
 };
 use space_guest_proto::{limits, message::CommandSpec};
 
-use super::accounts::{self, Account};
-use crate::sys::process::{close_from, execute, exit_now, reset_signals};
+use crate::{
+    sys::process::{close_from, execute, exit_now, reset_signals},
+    user::{self, Account, Accounts, BecomeError},
+};
 
 /// Where the launch pipe lies in the child. Everything above is closed before anything else happens.
 const LAUNCH_DESCRIPTOR: i32 = 3;
-/// More of `/etc/passwd` and `/etc/group` than this is not read.
-const ACCOUNTS_BYTES: u64 = 4 * 1024 * 1024;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// As shells have it.
 const NOT_FOUND: u8 = 127;
@@ -71,6 +67,12 @@ impl LaunchFailure {
         let mut bytes = vec![self.code];
         bytes.extend(self.text.bytes().take(limits::TEXT_BYTES));
         bytes
+    }
+}
+
+impl From<BecomeError> for LaunchFailure {
+    fn from(error: BecomeError) -> Self {
+        Self::new(error.to_string())
     }
 }
 
@@ -125,10 +127,11 @@ fn prepare(spec: &CommandSpec, sandbox_env: &BTreeMap<String, String>) -> Result
     setsid().map_err(|error| LaunchFailure::because("cannot make a session", error))?;
     reset_signals();
     umask(Mode::from_raw_mode(0o022));
-    forget_protection()?;
+    user::forget_protection()?;
     set_limits();
-    let account = account(&spec.user)?;
-    become_user(&account)?;
+    let account = Accounts::read().find(&spec.user)?;
+    give_pipes(&account);
+    user::become_user(&account)?;
     let environment = environment(spec, sandbox_env, &account);
     enter_directory(spec, &account)?;
     let c_string =
@@ -141,14 +144,6 @@ fn prepare(spec: &CommandSpec, sandbox_env: &BTreeMap<String, String>) -> Result
             .map(|(name, value)| c_string(&format!("{name}={value}")))
             .collect::<Result<_, _>>()?,
     })
-}
-
-/// The agent is exempt from the OOM killer; its children must not be. Off PID 1 there is nothing to forget.
-fn forget_protection() -> Result<(), LaunchFailure> {
-    match std::fs::write("/proc/self/oom_score_adj", "0") {
-        Err(error) if geteuid().is_root() => Err(LaunchFailure::because("cannot reset oom_score_adj", error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 /// Soft limits that programs expect, hard limits that let them have more.
@@ -171,51 +166,17 @@ fn set_limits() {
     }
 }
 
-fn account(wanted: &str) -> Result<Account, LaunchFailure> {
-    let (passwd, group) = (read_accounts("/etc/passwd"), read_accounts("/etc/group"));
-    // A development run that isn't root can be nobody else.
-    let own = geteuid();
-    let wanted =
-        if wanted.is_empty() && !own.is_root() { own.as_raw().to_string() } else { wanted.to_owned() };
-    accounts::find(&wanted, &passwd, &group).ok_or_else(|| LaunchFailure::new(format!("no user {wanted}")))
-}
-
-/// What can't be read is empty: a root filesystem without accounts still has root.
-fn read_accounts(path: &str) -> String {
-    let mut bytes = Vec::new();
-    let read = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .and_then(|file| file.take(ACCOUNTS_BYTES).read_to_end(&mut bytes));
-    match read {
-        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(_) => String::new(),
+/// So that the command can open /dev/stdout and /dev/stderr, which are these pipes.
+fn give_pipes(account: &Account) {
+    if !geteuid().is_root() {
+        return;
     }
-}
-
-fn become_user(account: &Account) -> Result<(), LaunchFailure> {
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
-    let own = geteuid();
-    if !own.is_root() {
-        let same = own == uid;
-        return if same {
-            Ok(())
-        } else {
-            Err(LaunchFailure::new("only root can become another user".into()))
-        };
-    }
-    // So that the command can open /dev/stdout and /dev/stderr, which are these pipes.
     for descriptor in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
         if is_pipe(descriptor) {
             rustix::fs::fchown(descriptor, Some(uid), Some(gid)).ok();
         }
     }
-    let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-    let failed = |error| LaunchFailure::because("cannot become the user", error);
-    rustix::thread::set_thread_groups(&groups).map_err(failed)?;
-    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(failed)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(failed)
 }
 
 fn is_pipe(descriptor: impl AsFd) -> bool {
@@ -250,10 +211,7 @@ fn enter_directory(spec: &CommandSpec, account: &Account) -> Result<(), LaunchFa
         return chdir(&spec.cwd)
             .map_err(|error| LaunchFailure::because(&format!("cannot enter {}", spec.cwd), error));
     }
-    // A home that isn't there is no reason not to run.
-    chdir(&account.home)
-        .or_else(|_| chdir("/"))
-        .map_err(|error| LaunchFailure::because("cannot enter /", error))
+    user::enter_home(account).map(drop).map_err(|error| LaunchFailure::because("cannot enter /", error))
 }
 
 /// As execvp(3): every directory of `path` in turn unless the name holds a slash; a file that is no program

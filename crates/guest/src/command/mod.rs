@@ -5,13 +5,11 @@
 //!      └──── (never attached, old, room is needed) ───────────────────────────────────────▲
 //! ```
 //! - `ring`: what a command put out, bounded (pure).
-//! - `accounts`: `/etc/passwd` and `/etc/group` (pure).
 //! - `launch`: the forked child's way to its program.
 //! - `process`: the parent's view of a running command: pipes, process group, cgroup, deadline.
 //! - `cgroup`: one for each command.
 //! - `table`: all commands, with the limits on them.
 
-pub(crate) mod accounts;
 pub(crate) mod cgroup;
 pub(crate) mod launch;
 pub(crate) mod process;

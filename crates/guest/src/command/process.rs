@@ -24,7 +24,7 @@ use super::{
     launch::{self, ChildEnds, LaunchFailure},
     stdin::Stdin,
 };
-use crate::sys::process::{Forked, fork, signal_group, signal_process};
+use crate::sys::process::{Forked, signal_group, signal_process};
 
 /// Between SIGTERM and SIGKILL of a command whose time is up.
 const TERMINATION_GRACE: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ impl Process {
             stderr: child_stderr,
             launch: child_launch,
         };
-        let pid = match fork_into(group.as_ref()).map_err(failed)? {
+        let pid = match Group::fork_into(group.as_ref()).map_err(failed)? {
             Forked::Child => launch::run(spec, sandbox_env, ends),
             Forked::Parent(pid) => pid,
         };
@@ -202,17 +202,6 @@ impl Process {
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         self.group.take()
     }
-}
-
-fn fork_into(group: Option<&Group>) -> io::Result<Forked> {
-    let error = match fork(group.map(Group::directory)) {
-        Ok(forked) => return Ok(forked),
-        Err(error) => error,
-    };
-    // At a limit of the cgroup a start must fail: outside it would be beyond every limit. A cgroup that root
-    // in the guest broke is no reason not to start.
-    let limit = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM));
-    if limit || group.is_none() { Err(error) } else { fork(None) }
 }
 
 /// The agent's end doesn't block; the child's does, as programs expect.

@@ -90,11 +90,13 @@ impl Agent {
             match going_down.phase {
                 Phase::Announcing { taken } if taken || expired => {
                     self.signal_commands(libc::SIGTERM);
+                    self.jobs.signal(libc::SIGTERM);
                     signal_everyone(libc::SIGTERM);
                     self.enter(Phase::Terminating, now + TERMINATION_TIME);
                 }
                 Phase::Terminating if expired || !has_children() => {
                     self.signal_commands(libc::SIGKILL);
+                    self.jobs.signal(libc::SIGKILL);
                     signal_everyone(libc::SIGKILL);
                     self.enter(Phase::WritingBack { child: write_back() }, now + WRITE_BACK_TIME);
                 }

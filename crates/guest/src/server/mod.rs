@@ -4,6 +4,7 @@
 //! - `connection`: a host's connection, its buffers and subscriptions.
 //! - `requests`: what each request does.
 //! - `running`: processes starting, putting out, exiting, running out of time.
+//! - `jobs`: the processes that carry out jobs.
 //! - `going_down`: the way to power-off and reboot.
 //!
 //! Each turn takes at most 64 events and reads at most 32 KiB for each, so neither a chatty command nor a
@@ -11,6 +12,7 @@
 
 mod connection;
 mod going_down;
+mod jobs;
 mod poll;
 mod requests;
 mod running;
@@ -28,6 +30,7 @@ use space_guest_proto::{limits, message::NoticeKind};
 use self::{
     connection::{Connection, Link},
     going_down::GoingDown,
+    jobs::Jobs,
     poll::{Interest, Poll, Source},
 };
 use crate::{
@@ -51,6 +54,8 @@ pub(crate) const SIGNALS: [i32; 9] = [
 /// What the agent is made of when it begins to serve.
 pub(crate) struct Setup {
     pub(crate) listener: OwnedFd,
+    /// For the connections of jobs.
+    pub(crate) job_listener: OwnedFd,
     pub(crate) signals: SignalFd,
     pub(crate) cgroups: Option<cgroup::Commands>,
     /// Whether this is a guest's PID 1, which sets clocks and names, or a process on a developer's machine.
@@ -67,6 +72,7 @@ pub(crate) struct Agent {
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     commands: Table,
+    jobs: Jobs,
     generation: u64,
     /// For every command.
     env: BTreeMap<String, String>,
@@ -78,9 +84,11 @@ impl Agent {
     pub(crate) fn new(setup: Setup) -> io::Result<Self> {
         let poll = Poll::new()?;
         poll.add(&setup.listener, Source::Listener, Interest::READ)?;
+        poll.add(&setup.job_listener, Source::JobListener, Interest::READ)?;
         poll.add(&setup.signals, Source::Signals, Interest::READ)?;
         Ok(Self {
             commands: Table::new(setup.output_limit),
+            jobs: Jobs::default(),
             setup,
             poll,
             connections: BTreeMap::new(),
@@ -105,6 +113,7 @@ impl Agent {
             }
             let now = Instant::now();
             self.expire_commands(now);
+            self.jobs.expire(now);
             if let Some(kind) = self.go_down_further(now) {
                 return Ok(kind);
             }
@@ -123,6 +132,8 @@ impl Agent {
             Source::Launch(serial) => self.poll_launch(serial),
             Source::Output(serial, stream) => self.read_output(serial, stream),
             Source::Stdin(serial) => self.resume_stdin(serial),
+            Source::JobListener => self.accept_job(),
+            Source::Job(serial) => self.cancel_job(serial),
         }
     }
 
@@ -130,7 +141,7 @@ impl Agent {
         let commands = self.commands.iter().filter_map(|command| command.process.as_ref()?.deadline());
         let connections = self.connections.values().filter_map(Connection::deadline);
         let going_down = self.going_down.as_ref().map(GoingDown::deadline);
-        commands.chain(connections).chain(going_down).min()
+        commands.chain(connections).chain(self.jobs.deadline()).chain(going_down).min()
     }
 
     fn accept(&mut self) {

@@ -29,7 +29,13 @@ pub(crate) enum Source {
     Launch(u64),
     Output(u64, Stream),
     Stdin(u64),
+    JobListener,
+    /// A job's connection, only for its end.
+    Job(u64),
 }
+
+/// Bits of a source's tag.
+const TAG_BITS: u32 = 4;
 
 impl Source {
     fn encode(self) -> EventData {
@@ -41,13 +47,15 @@ impl Source {
             Self::Output(serial, Stream::Stdout) => (4, serial),
             Self::Output(serial, Stream::Stderr) => (5, serial),
             Self::Stdin(serial) => (6, serial),
+            Self::JobListener => (7, 0),
+            Self::Job(serial) => (8, serial),
         };
-        EventData::new_u64(serial << 3 | tag)
+        EventData::new_u64(serial << TAG_BITS | tag)
     }
 
     fn decode(data: EventData) -> Option<Self> {
-        let serial = data.u64() >> 3;
-        Some(match data.u64() & 7 {
+        let serial = data.u64() >> TAG_BITS;
+        Some(match data.u64() & ((1 << TAG_BITS) - 1) {
             0 => Self::Listener,
             1 => Self::Signals,
             2 => Self::Connection(serial),
@@ -55,6 +63,8 @@ impl Source {
             4 => Self::Output(serial, Stream::Stdout),
             5 => Self::Output(serial, Stream::Stderr),
             6 => Self::Stdin(serial),
+            7 => Self::JobListener,
+            8 => Self::Job(serial),
             _ => return None,
         })
     }
@@ -92,6 +102,11 @@ impl Poll {
     /// Watches a descriptor. A failure means that its events won't come, so callers must not go on with it.
     pub(crate) fn add(&self, descriptor: impl AsFd, source: Source, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, source.encode(), interest.flags())?)
+    }
+
+    /// Watches a connection for its end alone, as told by the other side.
+    pub(crate) fn add_end(&self, descriptor: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, descriptor, source.encode(), EventFlags::RDHUP)?)
     }
 
     /// Changes what a watched descriptor is watched for.

@@ -120,7 +120,7 @@ impl Agent {
         }
     }
 
-    /// Reaps every child that has ended: commands' leaders, and orphans that PID 1 inherits.
+    /// Reaps every child that has ended: commands' leaders, jobs, and orphans that PID 1 inherits.
     pub(super) fn reap(&mut self) {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -136,6 +136,10 @@ impl Agent {
 
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         if status.exit_status().is_none() && status.terminating_signal().is_none() {
+            return;
+        }
+        if let Some(connection) = self.jobs.reaped(pid) {
+            self.poll.remove(connection);
             return;
         }
         let Some(serial) = self.commands.pid_reaped(pid) else {

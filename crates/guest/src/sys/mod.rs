@@ -5,6 +5,7 @@
 pub(crate) mod entropy;
 pub(crate) mod interface;
 pub(crate) mod process;
+pub(crate) mod receive;
 pub(crate) mod resize;
 pub(crate) mod signals;
 pub(crate) mod vsock;

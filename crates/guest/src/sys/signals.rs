@@ -7,6 +7,32 @@ use std::{
     ptr,
 };
 
+/// Holds SIGTERM off for as long as it lives. For a job, at moments when it would leave something behind.
+pub(crate) struct Uninterrupted {
+    before: libc::sigset_t,
+}
+
+impl Uninterrupted {
+    pub(crate) fn new() -> Self {
+        // SAFETY: both sets are local, and initialised or written by the call before they are read.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for Uninterrupted {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that the kernel gave.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut()) };
+    }
+}
+
 pub(crate) struct SignalFd(OwnedFd);
 
 impl SignalFd {

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod jobs;
+
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Read, Write},
@@ -24,11 +26,11 @@ use space_guest_proto::{
 };
 
 /// Nothing here takes that long on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Agent {
     pub(crate) child: Child,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 

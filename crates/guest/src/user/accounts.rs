@@ -1,7 +1,7 @@
 //! Users and groups of the root filesystem, out of `/etc/passwd` and `/etc/group`. Pure; malformed lines are
 //! skipped, as the C library does. Other sources (LDAP and the like) are not asked.
 
-/// The account that a command runs as unless it names one, where the template has it.
+/// The account that a command runs as, and a job works for, unless it names one, where the template has it.
 const DEFAULT_USER: &str = "user";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,24 @@ pub(crate) fn find(wanted: &str, passwd: &str, group: &str) -> Option<Account> {
     };
     account.groups = supplementary(&account, group);
     Some(account)
+}
+
+/// The name in the first line of `/etc/passwd` or `/etc/group` with this number.
+pub(super) fn name_of(number: u32, file: &str) -> Option<&str> {
+    file.lines().find_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        let found: u32 = rest.split(':').nth(1)?.parse().ok()?;
+        (found == number && !name.is_empty()).then_some(name)
+    })
+}
+
+/// The gid of a group by name, or the number itself.
+pub(super) fn find_group(wanted: &str, group: &str) -> Option<u32> {
+    let named = group.lines().find_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        (name == wanted).then(|| rest.split(':').nth(1)?.parse().ok()).flatten()
+    });
+    named.or_else(|| wanted.parse().ok()).filter(|gid| *gid != u32::MAX)
 }
 
 fn nameless(uid: u32) -> Account {
@@ -118,6 +136,16 @@ mod tests {
         assert_eq!(find("7", PASSWD, GROUP).unwrap().uid, 2000);
         assert_eq!(find("1000", PASSWD, GROUP).unwrap().name, "user");
         assert_eq!(find("4711", PASSWD, GROUP).unwrap().gid, 4711);
+    }
+
+    #[test]
+    fn numbers_have_the_name_of_the_first_line_that_has_them() {
+        assert_eq!(name_of(1000, PASSWD), Some("user"));
+        assert_eq!(name_of(27, GROUP), Some("sudo"));
+        assert_eq!(name_of(9, PASSWD), None);
+        assert_eq!(find_group("users", GROUP), Some(100));
+        assert_eq!(find_group("4711", GROUP), Some(4711));
+        assert_eq!(find_group("nowhere", GROUP).or(find_group("4294967295", GROUP)), None);
     }
 
     #[test]
