@@ -101,6 +101,7 @@ impl Stage {
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "as each request has it")]
 fn place(path: &str) -> Option<Place> {
     Some(Place {
         sandbox_id: SANDBOX.to_owned(),
