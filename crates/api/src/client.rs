@@ -10,6 +10,7 @@ mod commands;
 mod connection;
 mod error;
 mod events;
+mod files;
 mod sandboxes;
 mod streams;
 
@@ -19,6 +20,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use error::ClientError;
+pub use files::{Download, FileWatch, Resume, Written};
 pub use streams::{CommandStream, EventStream, StreamConfig};
 
 use crate::{Problem, ProblemCode, headers};

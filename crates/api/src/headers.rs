@@ -12,6 +12,8 @@ pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 pub const JSON: &str = "application/json";
 pub const PROBLEM_JSON: &str = "application/problem+json";
 pub const EVENT_STREAM: &str = "text/event-stream";
+pub const BYTES: &str = "application/octet-stream";
+pub const TAR: &str = "application/x-tar";
 
 /// 1 to 128 visible ASCII characters.
 pub fn validate_idempotency_key(key: &[u8]) -> Result<(), FieldErrors> {

@@ -11,6 +11,7 @@ pub mod client;
 pub mod commands;
 mod encoding;
 pub mod events;
+pub mod files;
 pub mod headers;
 pub mod keys;
 pub mod limits;

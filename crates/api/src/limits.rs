@@ -58,6 +58,21 @@ pub const EXEC_OUTPUT_BYTES: usize = 1024 * 1024;
 /// Seconds between two heartbeat comments on an event stream.
 pub const HEARTBEAT_SECONDS: u64 = 15;
 
+/// Longest path of a file, in bytes. Any byte but NUL may be in it.
+pub const PATH_BYTES: usize = 4095;
+/// Entries of a directory on one page when the caller names no `limit`.
+pub const FILES_DEFAULT: u32 = 200;
+/// Most entries of a directory on one page.
+pub const FILES_MAX: u32 = 1000;
+/// How deep a directory is listed at most.
+pub const FILES_DEPTH: u32 = 64;
+/// Longest cursor of a directory's listing: a path.
+pub const FILES_CURSOR_CHARS: usize = PATH_BYTES.div_ceil(3) * 4;
+/// Longest id of an upload.
+pub const UPLOAD_ID_CHARS: usize = 64;
+/// Seconds that the body of an upload may be silent before it is given up.
+pub const UPLOAD_SILENCE_SECONDS: u64 = 60;
+
 /// Longest name of a tenant, key or node.
 pub const NAME_CHARS: usize = 63;
 /// Longest location of a template's image.

@@ -33,6 +33,9 @@ pub struct Problem {
     /// Seconds after which trying again makes sense. Also the header `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
+    /// Where an upload goes on, with `upload_offset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_offset: Option<u64>,
 }
 
 impl Problem {
@@ -47,6 +50,7 @@ impl Problem {
             errors: Vec::new(),
             request_id: None,
             retry_after: None,
+            next_offset: None,
         }
     }
 
@@ -57,6 +61,11 @@ impl Problem {
 
     pub fn with_request_id(mut self, request_id: impl Into<String>) -> Self {
         self.request_id = Some(request_id.into());
+        self
+    }
+
+    pub fn with_next_offset(mut self, offset: u64) -> Self {
+        self.next_offset = Some(offset);
         self
     }
 
@@ -134,6 +143,25 @@ problem_codes! {
     StdinOffset = "stdin_offset", 409, "Input is missing before this offset";
     StdinClosed = "stdin_closed", 409, "The command's standard input is closed";
     TooManyCommands = "too_many_commands", 429, "The sandbox has too many commands";
+    FileNotFound = "file_not_found", 404, "There is no such file or directory";
+    FileExists = "file_exists", 409, "The file exists already";
+    FilePermission = "file_permission", 403, "The user inside the sandbox may not do this";
+    FileNotADirectory = "file_not_a_directory", 409, "A directory is needed, and it is none";
+    FileIsADirectory = "file_is_a_directory", 409, "A file is needed, and it is a directory";
+    DirectoryNotEmpty = "directory_not_empty", 409, "The directory is not empty";
+    FileNoSpace = "file_no_space", 507, "The sandbox's disk is full";
+    FileReadOnly = "file_read_only", 409, "The filesystem is read-only";
+    FilePath = "file_path", 422, "The path can't be followed";
+    FileType = "file_type", 409, "It is neither a file nor a directory";
+    UploadOffset = "upload_offset", 409, "The upload goes on at another offset";
+    FileBusy = "file_busy", 409, "Another operation is in the way";
+    FileExhausted = "file_exhausted", 429, "Too many file operations in the sandbox";
+    FileCrossDevice = "file_cross_device", 409, "The move would leave the filesystem";
+    FileRange = "file_range", 416, "The file has no such range";
+    FileFailed = "file_failed", 409, "The sandbox's system refused the operation";
+    ArchiveMalformed = "archive_malformed", 422, "The body is no tar archive";
+    UserNotFound = "user_not_found", 422, "The sandbox has no such user";
+    FileUnsupported = "file_unsupported", 501, "The sandbox's agent has no file operations";
     NoCapacity = "no_capacity", 503, "No node has room";
     TemplateNotFound = "template_not_found", 422, "There is no such template";
     NodeUnavailable = "node_unavailable", 503, "The sandbox's node does not answer";

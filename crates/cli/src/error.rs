@@ -137,6 +137,25 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         | ProblemCode::StdinOffset
         | ProblemCode::StdinClosed
         | ProblemCode::TooManyCommands
+        | ProblemCode::FileNotFound
+        | ProblemCode::FileExists
+        | ProblemCode::FilePermission
+        | ProblemCode::FileNotADirectory
+        | ProblemCode::FileIsADirectory
+        | ProblemCode::DirectoryNotEmpty
+        | ProblemCode::FileNoSpace
+        | ProblemCode::FileReadOnly
+        | ProblemCode::FilePath
+        | ProblemCode::FileType
+        | ProblemCode::FileBusy
+        | ProblemCode::FileExhausted
+        | ProblemCode::FileCrossDevice
+        | ProblemCode::FileRange
+        | ProblemCode::FileFailed
+        | ProblemCode::FileUnsupported
+        | ProblemCode::UploadOffset
+        | ProblemCode::ArchiveMalformed
+        | ProblemCode::UserNotFound
         | ProblemCode::Timeout => return None,
     };
     Some(fixed.to_owned())

@@ -1,7 +1,7 @@
-//! One tenant's worker on a node. It speaks to guests, which are hostile, and serves their commands to control.
+//! One tenant's worker on a node. It speaks to guests, which are hostile, and serves their commands and files to control.
 //!
 //! ```text
-//!   noded ── SEQPACKET, descriptors ──▶ worker ◀── mTLS gRPC `Commands` ── control, edge
+//!   noded ── SEQPACKET, descriptors ──▶ worker ◀── mTLS gRPC ── control, edge
 //!                                        │   one owner task a sandbox
 //!                              frames over vsock, console FIFO
 //!                                        ▼
@@ -9,7 +9,8 @@
 //! ```
 //! - [`worker`]: the loop that noded talks to; everything else is started from it.
 //! - `sandboxes`, `guest`: what is served, and one owner task for each with its connection, requests and readers.
-//! - `service`: the gRPC service; `tls` and `listener` see to who may call.
+//! - `job`: file operations, each on a connection of its own.
+//! - `service`: the gRPC services; `tls` and `listener` see to who may call.
 //! - [`limits`]: every number that bounds what a peer can cost.
 //! - [`sys`]: what the process gives up at its start.
 //!
@@ -21,6 +22,7 @@ pub mod config;
 mod console;
 pub mod fail_point;
 mod guest;
+mod job;
 pub mod limits;
 mod listener;
 mod metrics;

@@ -55,12 +55,25 @@ pub const TEXT: usize = 256;
 /// An agent's version.
 pub const VERSION: usize = 64;
 
+/// Jobs at once in one sandbox; some of what the agent takes is left for other clients of it. Each costs two frames
+/// and the library's windows.
+pub const JOBS: usize = 48;
+/// Jobs at once in all sandboxes of the worker.
+pub const WORKER_JOBS: usize = 256;
+/// What a guest gets for the end of a job that may have much to do: to remove a tree, to complete a large file.
+pub const JOB_LONG: Duration = Duration::from_mins(5);
+
 /// A client that has not finished its TLS handshake by then is dropped.
 pub const TLS_HANDSHAKE: Duration = Duration::from_secs(5);
 /// TLS handshakes under way at once.
 pub const TLS_HANDSHAKES: usize = 32;
 /// The largest request from a client: a command's specification or 32 KiB of stdin, and some room.
 pub const RPC_REQUEST: usize = 256 * 1024;
+/// Bytes of one upload that the library takes in before its guest does.
+pub const RPC_STREAM_WINDOW: u32 = 256 * 1024;
+/// The same for all streams of a connection: so many that uploads which stand still, as many as there can be, do not
+/// hold up other calls.
+pub const RPC_CONNECTION_WINDOW: u32 = RPC_STREAM_WINDOW * 256;
 /// Calls and streams at once on one client connection.
 pub const RPC_STREAMS: u32 = 1024;
 /// A client connection that answers no ping for this long is closed.

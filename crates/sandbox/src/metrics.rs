@@ -26,6 +26,8 @@ pub(crate) struct Metrics {
     pub(crate) streams_opened: Counter,
     pub(crate) output_bytes: Counter,
     pub(crate) stdin_bytes: Counter,
+    pub(crate) jobs: Counter,
+    pub(crate) file_bytes: Counter,
     pub(crate) refused_connections: Counter,
 }
 
@@ -39,6 +41,8 @@ impl Metrics {
             streams_opened_total = self.streams_opened.get(),
             output_bytes_total = self.output_bytes.get(),
             stdin_bytes_total = self.stdin_bytes.get(),
+            jobs_total = self.jobs.get(),
+            file_bytes_total = self.file_bytes.get(),
             refused_connections_total = self.refused_connections.get(),
             "counters"
         );

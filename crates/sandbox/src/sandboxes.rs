@@ -8,7 +8,7 @@ use std::{
 };
 
 use space_node_proto::worker::{Assign, HintKind, Unready, UnreadyReason, from_worker};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
@@ -17,6 +17,7 @@ use crate::{
     console::{self, ConsoleTail},
     fail_point,
     guest::{Assignment, GuestClient, Owner, Setup, printable},
+    job::{JobClient, JobPlaces},
     limits,
     metrics::Metrics,
     node::{NodeHandle, NodeRequest},
@@ -34,6 +35,7 @@ pub(crate) enum FindError {
 struct Sandbox {
     generation: u64,
     client: GuestClient,
+    jobs: JobClient,
     stop: CancellationToken,
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) stop: CancellationToken,
     pub(crate) boot_deadline: Duration,
     pub(crate) request_deadline: Duration,
+    /// Room for jobs in all sandboxes.
+    pub(crate) job_places: Arc<Semaphore>,
 }
 
 impl Context {
@@ -61,6 +65,7 @@ impl Context {
             stop: CancellationToken::new(),
             boot_deadline: config.boot_deadline,
             request_deadline: config.request_deadline,
+            job_places: Arc::new(Semaphore::new(limits::WORKER_JOBS)),
         }
     }
 }
@@ -81,6 +86,12 @@ impl Sandboxes {
         let served = self.lock();
         let sandbox = served.get(id).ok_or(FindError::NotFound)?;
         if sandbox.generation == generation { Ok(sandbox.client.clone()) } else { Err(FindError::Generation) }
+    }
+
+    pub(crate) fn find_jobs(&self, id: &str, generation: u64) -> Result<JobClient, FindError> {
+        let served = self.lock();
+        let sandbox = served.get(id).ok_or(FindError::NotFound)?;
+        if sandbox.generation == generation { Ok(sandbox.jobs.clone()) } else { Err(FindError::Generation) }
     }
 
     /// Begins to serve a sandbox. One that is served under this generation already is left alone; one under another
@@ -136,13 +147,21 @@ impl Sandboxes {
         let assignment = Assignment { hostname, env: env.into_iter().collect(), fresh };
         let (owner, client) = Owner::new(Setup {
             assignment,
-            node,
+            node: node.clone(),
             metrics: Arc::clone(&context.metrics),
             boot_deadline: context.boot_deadline,
             request_deadline: context.request_deadline,
         });
         context.tasks.spawn(own(owner, tail, stop.clone()));
-        Sandbox { generation, client, stop }
+        let jobs = JobClient {
+            node,
+            guest: client.clone(),
+            places: JobPlaces::new(&context.job_places),
+            metrics: Arc::clone(&context.metrics),
+            silence: context.request_deadline,
+            stop: stop.clone(),
+        };
+        Sandbox { generation, client, jobs, stop }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Sandbox>> {

@@ -69,7 +69,7 @@ impl ClientError {
     }
 
     /// Whether the same request, sent again soon, may well be answered.
-    pub(super) fn is_worth_repeating(&self) -> bool {
+    pub fn is_worth_repeating(&self) -> bool {
         match self {
             Self::Problem(problem) => super::is_about_the_server(problem.code),
             Self::Unreachable { source, .. } => !source.is_builder(),

@@ -176,7 +176,7 @@ impl App {
         .await
     }
 
-    async fn claimed<T: serde::Serialize>(
+    pub(super) async fn claimed<T: serde::Serialize>(
         &self,
         claim: Option<&Claim>,
         status: u16,

@@ -3,6 +3,7 @@
 use space_api::FieldErrors;
 use space_types::{MachineClass, Reason, SandboxState, TemplateRef};
 
+use super::file_error::FileError;
 use crate::{
     authority::CertificateError,
     store::{StoreError, idempotency::Claimed, sandbox_changes::CreateSandboxError},
@@ -40,6 +41,12 @@ pub(crate) enum AppError {
     StdinClosed,
     #[error("the sandbox has too many commands")]
     TooManyCommands,
+    #[error(transparent)]
+    File(Box<FileError>),
+    #[error("the body broke off before its end")]
+    BodyBroken,
+    #[error("the body was silent for too long")]
+    BodySilent,
     #[error("the sandbox's node does not answer")]
     NodeUnavailable,
     #[error("the sandbox's agent does not answer")]
@@ -129,6 +136,9 @@ impl AppError {
             | Self::StdinOffset(_)
             | Self::StdinClosed
             | Self::TooManyCommands
+            | Self::File(_)
+            | Self::BodyBroken
+            | Self::BodySilent
             | Self::NodeUnavailable
             | Self::GuestUnavailable
             | Self::Timeout

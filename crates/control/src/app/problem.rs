@@ -32,11 +32,12 @@ impl AppError {
             Self::StdinOffset(_) => plain(ProblemCode::StdinOffset).with_field("offset"),
             Self::StdinClosed => plain(ProblemCode::StdinClosed),
             Self::TooManyCommands => plain(ProblemCode::TooManyCommands),
+            Self::File(error) => error.problem(),
             Self::NodeUnavailable => plain(ProblemCode::NodeUnavailable).with_retry_after(SOON),
             Self::GuestUnavailable => plain(ProblemCode::GuestUnavailable).with_retry_after(SOON),
-            Self::Timeout => plain(ProblemCode::Timeout),
+            Self::Timeout | Self::BodySilent => plain(ProblemCode::Timeout),
             Self::ShuttingDown => plain(ProblemCode::ShuttingDown).with_retry_after(SOON),
-            Self::Refused(_) => plain(ProblemCode::InvalidRequest),
+            Self::Refused(_) | Self::BodyBroken => plain(ProblemCode::InvalidRequest),
             Self::Stream(problem) => (**problem).clone(),
             Self::Store(StoreError::Unavailable(_)) => {
                 Problem::new(ProblemCode::Unavailable, "the database does not answer").with_retry_after(SOON)

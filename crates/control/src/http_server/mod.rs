@@ -10,6 +10,7 @@ pub(crate) mod commands;
 mod docs;
 mod events;
 mod extract;
+mod files;
 mod join_tokens;
 mod keys;
 mod nodes;
@@ -50,6 +51,13 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(commands::command_stdin))
         .routes(routes!(commands::command_signal))
         .routes(routes!(commands::exec))
+        .routes(routes!(files::file_stat, files::file_remove))
+        .routes(routes!(files::file_list))
+        .routes(routes!(files::content::file_read, files::content::file_write))
+        .routes(routes!(files::directory_create))
+        .routes(routes!(files::file_move))
+        .routes(routes!(files::watch::file_watch))
+        .routes(routes!(files::archive::archive_read, files::archive::archive_write))
         .routes(routes!(templates::template_publish, templates::template_list))
         .routes(routes!(templates::template_get))
         .routes(routes!(tenants::tenant_create, tenants::tenant_list))

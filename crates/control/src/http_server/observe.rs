@@ -55,7 +55,9 @@ fn count(method: &Method, route: &str, status: u16, elapsed: Duration) {
     // Methods are a caller's word; unknown ones must not make new series.
     let method = match *method {
         Method::GET => "GET",
+        Method::HEAD => "HEAD",
         Method::POST => "POST",
+        Method::PUT => "PUT",
         Method::DELETE => "DELETE",
         _ => "other",
     };
@@ -65,7 +67,8 @@ fn count(method: &Method, route: &str, status: u16, elapsed: Duration) {
     metrics::histogram!("space_http_request_seconds", &labels).record(elapsed.as_secs_f64());
 }
 
-/// For every request but `exec`, whose command has a timeout of its own; a stream has begun in time.
+/// For every request but those with deadlines of their own: `exec` has its command's, uploads have one for silence, and
+/// a large tree takes long to remove. A stream has begun in time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline(pub(super) Duration);
 
@@ -74,8 +77,8 @@ pub(super) async fn deadline(
     request: Request,
     next: Next,
 ) -> Response {
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    if path.is_some_and(|path| path.ends_with("/exec")) {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    if has_its_own(request.method(), path) {
         return next.run(request).await;
     }
     let limit = limit + wait_of(request.uri().query().unwrap_or_default());
@@ -83,6 +86,12 @@ pub(super) async fn deadline(
         Ok(response) => response,
         Err(_) => Failure::new(ProblemCode::Timeout, "the request took too long").into_response(),
     }
+}
+
+fn has_its_own(method: &Method, route: &str) -> bool {
+    let is_upload = *method == Method::PUT && route.contains("/files/");
+    let is_removal = *method == Method::DELETE && route.ends_with("/files");
+    is_upload || is_removal || route.ends_with("/exec")
 }
 
 /// What `?wait=` adds, as far as it is allowed to.

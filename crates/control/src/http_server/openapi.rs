@@ -22,10 +22,12 @@ use crate::app::App;
             Every POST takes an `Idempotency-Key` (1 to 128 visible characters): for 24 hours a repeated request \
             with the same key and body gets the same answer, without secrets; another body is refused.\n\n\
             Errors are `application/problem+json` with a stable `code`. Streams are server-sent events with a \
-            comment every 15 seconds.",
+            comment every 15 seconds. Contents of files travel as plain bytes, of any size; an answer that breaks \
+            off before its end is an error, never a short file.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     components(schemas(
+        space_api::files::FileChange,
         space_api::sse::Started,
         space_api::sse::Gap,
         space_api::sse::StreamError,

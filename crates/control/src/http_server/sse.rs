@@ -9,7 +9,7 @@ use axum::response::{
 use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
-use space_api::{FieldErrors, events, headers, limits, operations};
+use space_api::{FieldErrors, events, files::WatchEvent, headers, limits, operations};
 
 use crate::app::command_stream::Positioned;
 
@@ -39,6 +39,10 @@ pub(super) fn command_event(positioned: &Positioned) -> Event {
         Some(position) => event.id(position.to_string()),
         None => event,
     }
+}
+
+pub(super) fn watch_event(event: &WatchEvent) -> Event {
+    Event::default().event(event.name()).data(event.data().unwrap_or_default())
 }
 
 pub(super) fn log_event(event: &events::Event) -> Event {

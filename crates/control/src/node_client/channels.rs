@@ -14,9 +14,10 @@ use crate::authority::{Certificates, Peer};
 const IDLE: Duration = Duration::from_mins(10);
 /// From so many channels on, idle ones are looked for at each new one.
 const MANY: usize = 64;
-/// Output streams through here; a small window would make each 64 KiB wait for a round trip.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
+/// Output and files stream through here; a small window would make each 64 KiB wait for a round trip.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// As many streams as a worker serves on one connection: readers that stand still, all of them, hold up nobody else.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 1024;
 
 pub(super) struct Channels<K> {
     tls: ClientTlsConfig,

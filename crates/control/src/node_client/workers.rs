@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use space_node_proto::commands::commands_client::CommandsClient;
+use space_node_proto::{commands::commands_client::CommandsClient, files::files_client::FilesClient};
 use space_types::{NodeId, TenantId};
 use tonic::transport::Channel;
 
@@ -14,6 +14,8 @@ use crate::{
 
 /// A list with every command that a guest remembers, and each of them as large as may be.
 const LARGEST_REPLY: usize = 8 << 20;
+/// A page of files, each with the longest path and link.
+const LARGEST_PAGE: usize = 16 << 20;
 
 /// One worker, at one address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,9 +39,16 @@ impl Workers {
     }
 
     pub(crate) fn client(&self, route: &Route) -> Result<CommandsClient<Channel>, tonic::transport::Error> {
-        let key = WorkerKey::of(route);
-        let channel = self.0.get(&key, Peer::Worker(route.node_id, route.tenant_id), &route.data_address)?;
-        Ok(CommandsClient::new(channel).max_decoding_message_size(LARGEST_REPLY))
+        Ok(CommandsClient::new(self.channel(route)?).max_decoding_message_size(LARGEST_REPLY))
+    }
+
+    pub(crate) fn files(&self, route: &Route) -> Result<FilesClient<Channel>, tonic::transport::Error> {
+        Ok(FilesClient::new(self.channel(route)?).max_decoding_message_size(LARGEST_PAGE))
+    }
+
+    fn channel(&self, route: &Route) -> Result<Channel, tonic::transport::Error> {
+        let peer = Peer::Worker(route.node_id, route.tenant_id);
+        self.0.get(&WorkerKey::of(route), peer, &route.data_address)
     }
 
     /// After a broken connection.

@@ -13,15 +13,17 @@ fn body(operation: &str, tenant: &str) -> Option<Value> {
         "command_create" | "exec" => json!({"argv": ["true"]}),
         "command_stdin" => json!({"offset": 0}),
         "command_signal" => json!({"signal": "INT"}),
+        "directory_create" => json!({"path": "d"}),
+        "file_move" => json!({"from": "a", "to": "b"}),
         "template_publish" => json!({"name": "t", "digest": format!("sha256:{}", "07".repeat(32)),
             "location": "file:///x", "size_bytes": 4096}),
         "tenant_create" => json!({"name": "another"}),
         "key_create" => json!({"tenant_id": tenant, "name": "k"}),
         "sandbox_list" | "sandbox_get" | "sandbox_delete" | "sandbox_events" | "operation_get"
-        | "operation_events" | "events" | "command_list" | "command_get" | "command_attach"
-        | "template_list" | "template_get" | "tenant_list" | "key_list" | "key_revoke" | "node_list" => {
-            Value::Null
-        }
+        | "operation_events" | "events" | "command_list" | "command_get" | "command_attach" | "file_stat"
+        | "file_list" | "file_read" | "file_write" | "file_remove" | "file_watch" | "archive_read"
+        | "archive_write" | "template_list" | "template_get" | "tenant_list" | "key_list" | "key_revoke"
+        | "node_list" => Value::Null,
         _ => return None,
     })
 }
@@ -64,6 +66,7 @@ async fn cases(world: &World) -> Vec<Case> {
                 .replace("{operation_id}", &operation)
                 .replace("{key_id}", key.as_str().unwrap())
                 .replace("{name}", "base");
+            let path = if path.contains("/files") { format!("{path}?path=/root") } else { path };
             assert!(!path.contains('{'), "{operation_id} has a parameter without a value here: {path}");
             let body = body(operation_id, tenant.as_str().unwrap());
             cases.push(Case {

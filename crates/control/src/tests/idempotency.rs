@@ -10,10 +10,14 @@ const HOUR: i64 = 3_600_000;
 async fn the_same_key_and_body_get_the_same_answer() {
     let world = World::start().await;
     let _node = world.node().await;
+    let files = format!("/v1/sandboxes/{}/files", world.running().await);
+    let (directories, moved) = (format!("{files}/directories"), format!("{files}/move"));
     let tenant = world.admin.post("/v1/tenants", &json!({"name": "x"})).await.expect(201);
     let digest = format!("sha256:{}", "07".repeat(32));
     let posts = [
         ("/v1/sandboxes", json!({})),
+        (directories.as_str(), json!({"path": "a"})),
+        (moved.as_str(), json!({"from": "a", "to": "b"})),
         ("/v1/tenants", json!({"name": "t"})),
         ("/v1/keys", json!({"tenant_id": tenant["id"], "name": "k"})),
         ("/v1/join-tokens", json!({})),
@@ -36,7 +40,7 @@ async fn the_same_key_and_body_get_the_same_answer() {
         let other = world.admin.post_with_key(path, &json!({"name": "other"}), path).await;
         assert_eq!(other.status, 422, "{path}");
     }
-    assert_eq!(world.count("sandboxes").await, 1);
+    assert_eq!(world.count("sandboxes").await, 2);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod auth;
 mod commands;
 mod events;
 mod faults;
+mod files;
 mod idempotency;
 mod kit;
 mod nodes;

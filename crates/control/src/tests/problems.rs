@@ -14,6 +14,21 @@ async fn bad_requests_name_what_is_wrong() {
     let sandbox = world.running().await;
     let exec = format!("/v1/sandboxes/{sandbox}/exec");
     let stdin = format!("/v1/sandboxes/{sandbox}/commands/{}/stdin", space_types::CommandId::new());
+    let files = |rest: &str| format!("/v1/sandboxes/{sandbox}/files{rest}");
+    let [no_path, nul, long, twice, deep, mode] = [
+        files(""),
+        files("/content?path=a%00b"),
+        files(&format!("/content?path={}", "x".repeat(4096))),
+        files("/entries?path=a&path=b"),
+        files("/entries?path=/&depth=65"),
+        files("/content?path=/a&mode=8"),
+    ];
+    let [offset, unknown, directories, moved] = [
+        files("/content?path=/a&offset=1"),
+        files("/watch?path=/&deep=true"),
+        files("/directories"),
+        files("/move"),
+    ];
     let table: Vec<(&str, &str, Value)> = vec![
         ("POST", "/v1/sandboxes", json!({"vcpu": 1})),
         ("POST", "/v1/sandboxes", json!({"vcpus": "1"})),
@@ -48,6 +63,17 @@ async fn bad_requests_name_what_is_wrong() {
         ("POST", stdin.as_str(), json!({"offset": -1})),
         ("POST", stdin.as_str(), json!({"offset": 0, "data": "???"})),
         ("POST", stdin.as_str(), json!({"offset": 0})),
+        ("GET", no_path.as_str(), Value::Null),
+        ("GET", nul.as_str(), Value::Null),
+        ("GET", long.as_str(), Value::Null),
+        ("GET", twice.as_str(), Value::Null),
+        ("GET", deep.as_str(), Value::Null),
+        ("PUT", mode.as_str(), Value::Null),
+        ("PUT", offset.as_str(), Value::Null),
+        ("GET", unknown.as_str(), Value::Null),
+        ("POST", directories.as_str(), json!({"path": "a", "path_base64": "YQ=="})),
+        ("POST", directories.as_str(), json!({"path": "a", "mode": "rwx"})),
+        ("POST", moved.as_str(), json!({"from": "a"})),
         ("POST", "/v1/tenants", json!({"name": ""})),
         ("POST", "/v1/keys", json!({"tenant_id": "x", "name": "k"})),
         (
@@ -64,6 +90,7 @@ async fn bad_requests_name_what_is_wrong() {
         let request = if body.is_null() { request } else { request.json(&body) };
         let answer = Client::send(request).await;
         let shown = path.replace(&sandbox, "sbx").split("cmd_").next().unwrap_or_default().to_owned();
+        let shown: String = shown.chars().take(80).collect();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let said = |name: &str| answer.body[name].as_str().unwrap_or("-").to_owned();
         writeln!(text, "{method} {shown} {body}").unwrap();

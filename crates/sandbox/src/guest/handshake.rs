@@ -7,7 +7,6 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use space_guest_proto::AGENT_PORT;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, timeout_at},
@@ -34,19 +33,23 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Asks for the agent's port. Answers what came behind the `OK` line already.
-pub(crate) async fn handshake<S>(stream: &mut S, deadline: Instant) -> Result<BytesMut, HandshakeError>
+/// Asks for a port of the guest. Answers what came behind the `OK` line already.
+pub(crate) async fn handshake<S>(
+    stream: &mut S,
+    port: u32,
+    deadline: Instant,
+) -> Result<BytesMut, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    timeout_at(deadline, exchange(stream)).await.unwrap_or(Err(HandshakeError::Silent))
+    timeout_at(deadline, exchange(stream, port)).await.unwrap_or(Err(HandshakeError::Silent))
 }
 
-async fn exchange<S>(stream: &mut S) -> Result<BytesMut, HandshakeError>
+async fn exchange<S>(stream: &mut S, port: u32) -> Result<BytesMut, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    stream.write_all(format!("CONNECT {AGENT_PORT}\n").as_bytes()).await?;
+    stream.write_all(format!("CONNECT {port}\n").as_bytes()).await?;
     let mut received = BytesMut::with_capacity(4096);
     loop {
         if stream.read_buf(&mut received).await? == 0 {
@@ -90,7 +93,7 @@ mod tests {
             }
         };
         let deadline = Instant::now() + Duration::from_secs(5);
-        tokio::join!(handshake(&mut host, deadline), script).0
+        tokio::join!(handshake(&mut host, 1024, deadline), script).0
     }
 
     #[tokio::test]
@@ -131,7 +134,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_ends_at_the_deadline() {
         let (mut host, _guest) = tokio::io::duplex(64);
-        let error = handshake(&mut host, Instant::now() + Duration::from_secs(3)).await.unwrap_err();
+        let error = handshake(&mut host, 1024, Instant::now() + Duration::from_secs(3)).await.unwrap_err();
         assert!(matches!(error, HandshakeError::Silent), "{error}");
     }
 }

@@ -30,6 +30,7 @@ mod text;
 
 pub(crate) use client::{CallError, GuestClient};
 pub(crate) use events::exit;
+pub(crate) use handshake::{HandshakeError, handshake};
 pub(crate) use owner::{Assignment, Owner, Setup};
 pub(crate) use stream::CommandStream;
 pub(crate) use text::printable;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use space_guest_proto::{
-    GuestFrame, HostFrame, InvalidRequest, PROTOCOL_MAX, PROTOCOL_MIN, Request, Violation,
+    AGENT_PORT, GuestFrame, HostFrame, InvalidRequest, PROTOCOL_MAX, PROTOCOL_MIN, Request, Violation,
     message::{Hello, PersonaliseRequest, Refusal, RefusalCode, Role, SetClockRequest},
     validate,
 };
@@ -112,7 +112,8 @@ impl Owner {
 
     async fn attempt(&mut self, deadline: Instant) -> Result<Link, AttemptError> {
         let mut stream = self.setup.node.connect().await?;
-        let leftover = handshake(&mut stream, deadline.min(Instant::now() + limits::HANDSHAKE)).await?;
+        let leftover =
+            handshake(&mut stream, AGENT_PORT, deadline.min(Instant::now() + limits::HANDSHAKE)).await?;
         self.setup.metrics.guest_connections.add(1);
         let mut link = Link::new(stream, leftover);
         let hello = self.greet(&mut link);

@@ -1,9 +1,13 @@
-//! The gRPC service `Commands`: finds the sandbox, checks the request, asks the guest.
+//! The gRPC services: `Commands`, here, and `Files`, in [`files`]. Each finds the sandbox, checks the request, asks
+//! the guest.
 //!
 //! Callers are known by their certificates before a request is read (see `tls`), and decide themselves which tenant
 //! may do what: a worker serves one tenant and can't tell its users apart.
 
 mod convert;
+mod file_convert;
+mod file_status;
+mod files;
 mod status;
 
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
@@ -18,10 +22,13 @@ use space_guest_proto::{
     },
     validate,
 };
-use space_node_proto::commands::{
-    AttachCommandRequest, Command, CreateCommandRequest, GetCommandRequest, ListCommandsReply,
-    ListCommandsRequest, SignalCommandReply, SignalCommandRequest, WriteStdinReply, WriteStdinRequest,
-    commands_server::{Commands, CommandsServer},
+use space_node_proto::{
+    commands::{
+        AttachCommandRequest, Command, CreateCommandRequest, GetCommandRequest, ListCommandsReply,
+        ListCommandsRequest, SignalCommandReply, SignalCommandRequest, WriteStdinReply, WriteStdinRequest,
+        commands_server::{Commands, CommandsServer},
+    },
+    files::files_server::FilesServer,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -53,13 +60,16 @@ pub(crate) async fn serve(
     connections: ReceiverStream<io::Result<Connection>>,
     stop: CancellationToken,
 ) {
-    let service = CommandsServer::new(CommandService { sandboxes, metrics })
-        .max_decoding_message_size(limits::RPC_REQUEST);
+    let files = files::FileService { sandboxes: Arc::clone(&sandboxes), metrics: Arc::clone(&metrics) };
+    let commands = CommandService { sandboxes, metrics };
     let served = Server::builder()
         .max_concurrent_streams(limits::RPC_STREAMS)
+        .initial_stream_window_size(limits::RPC_STREAM_WINDOW)
+        .initial_connection_window_size(limits::RPC_CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(service)
+        .add_service(CommandsServer::new(commands).max_decoding_message_size(limits::RPC_REQUEST))
+        .add_service(FilesServer::new(files).max_decoding_message_size(limits::RPC_REQUEST))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
         .await;
     if let Err(error) = served {

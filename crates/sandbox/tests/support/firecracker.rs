@@ -1,5 +1,5 @@
 //! The socket that Firecracker would have: it takes `CONNECT`, says `OK` and relays to an agent. Its connections can
-//! be broken at will.
+//! be broken at will. What asks for the port of jobs is handed to the test, which plays the guest there.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,13 +9,15 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
     net::{UnixListener, UnixStream},
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinHandle,
 };
 
 /// The real agent in a process of its own, and a socket in front of it.
 pub(crate) struct Guest {
     pub(crate) socket: PathBuf,
+    /// Connections to the port of jobs, `CONNECT` not yet answered.
+    pub(crate) jobs: mpsc::UnboundedReceiver<UnixStream>,
     breaks: watch::Sender<()>,
     relay: JoinHandle<()>,
     agent: Child,
@@ -35,8 +37,9 @@ impl Guest {
             .unwrap();
         let (breaks, broken) = watch::channel(());
         let listener = UnixListener::bind(&socket).unwrap();
-        let relay = tokio::spawn(relay(listener, agent_socket, broken));
-        Self { socket, breaks, relay, agent, _directory: directory }
+        let (to_jobs, jobs) = mpsc::unbounded_channel();
+        let relay = tokio::spawn(relay(listener, agent_socket, to_jobs, broken));
+        Self { socket, jobs, breaks, relay, agent, _directory: directory }
     }
 
     /// Closes what is connected at the moment.
@@ -53,14 +56,19 @@ impl Drop for Guest {
     }
 }
 
-async fn relay(listener: UnixListener, agent: PathBuf, broken: watch::Receiver<()>) {
+async fn relay(
+    listener: UnixListener,
+    agent: PathBuf,
+    jobs: mpsc::UnboundedSender<UnixStream>,
+    broken: watch::Receiver<()>,
+) {
     loop {
         let (stream, _peer) = listener.accept().await.unwrap();
-        let (agent, mut broken) = (agent.clone(), broken.clone());
+        let (agent, jobs, mut broken) = (agent.clone(), jobs.clone(), broken.clone());
         broken.mark_unchanged();
         tokio::spawn(async move {
             tokio::select! {
-                () = connect(stream, &agent) => {}
+                () = connect(stream, &agent, &jobs) => {}
                 _ = broken.changed() => {}
             }
         });
@@ -68,10 +76,14 @@ async fn relay(listener: UnixListener, agent: PathBuf, broken: watch::Receiver<(
 }
 
 /// Firecracker closes the socket without a word while the port is shut.
-async fn connect(stream: UnixStream, agent: &Path) {
-    let mut stream = BufReader::new(stream);
+async fn connect(stream: UnixStream, agent: &Path, jobs: &mpsc::UnboundedSender<UnixStream>) {
+    // A buffer of the line's length, so that nothing behind it is read here.
+    let mut stream = BufReader::with_capacity("CONNECT 1024\n".len(), stream);
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
+    if line == "CONNECT 1025\n" {
+        return drop(jobs.send(stream.into_inner()));
+    }
     assert_eq!(line, "CONNECT 1024\n");
     let Ok(mut agent) = UnixStream::connect(agent).await else { return };
     stream.write_all(b"OK 1073741824\n").await.unwrap();

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 mod firecracker;
+pub(crate) mod job_guest;
 
 use std::{
     collections::HashMap,
@@ -23,6 +24,7 @@ use rustix::net::{
 };
 use space_node_proto::{
     commands::commands_client::CommandsClient,
+    files::files_client::FilesClient,
     worker::{
         Assign, Configure, Connection, FromWorker, Release, Shutdown, ToWorker, from_worker, to_worker,
     },
@@ -83,12 +85,16 @@ pub(crate) struct TestNode {
 
 impl TestNode {
     pub(crate) async fn start(dial: Dial) -> Self {
+        Self::start_with(dial, PATIENCE).await
+    }
+
+    pub(crate) async fn start_with(dial: Dial, request_deadline: Duration) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let config = SandboxdConfig {
             boot_deadline: PATIENCE,
-            request_deadline: PATIENCE,
+            request_deadline,
             summary_interval: Duration::from_mins(1),
             log: String::new(),
         };
@@ -152,6 +158,16 @@ impl TestNode {
         &self,
         identity: Option<Identity>,
     ) -> Result<CommandsClient<Channel>, tonic::transport::Error> {
+        Ok(CommandsClient::new(self.channel(identity).await?))
+    }
+
+    /// As control calls the service of files.
+    pub(crate) async fn files(&self) -> FilesClient<Channel> {
+        let (certificate, key) = self.authority.sign(&[CONTROL], None);
+        FilesClient::new(self.channel(Some(Identity::from_pem(certificate, key))).await.unwrap())
+    }
+
+    async fn channel(&self, identity: Option<Identity>) -> Result<Channel, tonic::transport::Error> {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.authority.pem()))
             .domain_name("worker");
@@ -160,7 +176,7 @@ impl TestNode {
             None => tls,
         };
         let endpoint = Endpoint::from_shared(format!("https://{}", self.address))?.tls_config(tls)?;
-        Ok(CommandsClient::new(endpoint.tcp_nodelay(true).connect().await?))
+        endpoint.tcp_nodelay(true).connect().await
     }
 }
 

@@ -1,10 +1,12 @@
-//! A simulated node: it joins a real control plane, serves `Node` and `Commands` over mTLS as a real one does, and
-//! keeps its sandboxes and commands in memory.
+//! A simulated node: it joins a real control plane, serves `Node`, `Commands` and `Files` over mTLS as a real
+//! one does. It keeps its sandboxes and commands in memory, and their files in temporary directories.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
 //! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered).
 
 mod commands;
+mod disk;
+mod files;
 mod identity;
 mod node;
 mod script;
@@ -16,6 +18,7 @@ use anyhow::Context as _;
 use space_node_proto::{
     commands::commands_server::CommandsServer,
     common::{ObservedSandbox, Phase},
+    files::files_server::FilesServer,
     node::node_server::NodeServer,
     registry::{
         Capacity, EnrolRequest, HeartbeatReply, HeartbeatRequest, ReportRequest, SignWorkerRequest,
@@ -145,6 +148,16 @@ impl SimNode {
         self.state.command_count()
     }
 
+    /// How many bytes of files were read, also those that nobody has taken yet.
+    pub fn file_bytes(&self) -> usize {
+        self.state.count_file_bytes(0)
+    }
+
+    /// Where on this machine a sandbox's `/` is.
+    pub fn files(&self, sandbox: &str) -> anyhow::Result<std::path::PathBuf> {
+        Ok(self.state.files(sandbox)?.path(b"/"))
+    }
+
     /// Forgets a sandbox without telling anybody.
     pub fn lose(&self, sandbox: &str) {
         self.state.remove(sandbox);
@@ -202,8 +215,9 @@ async fn start_worker(
             .identity(Identity::from_pem(&signed.certificate_pem, key.pem()))
             .client_ca_root(Certificate::from_pem(&signed.authority_pem));
         let stop = stop.child_token();
-        let service = CommandsServer::new(commands::CommandService::new(Arc::clone(state), stop.clone()));
-        let server = Server::builder().tls_config(tls)?.add_service(service);
+        let commands = CommandsServer::new(commands::CommandService::new(Arc::clone(state), stop.clone()));
+        let files = FilesServer::new(files::FileService::new(Arc::clone(state), stop.clone()));
+        let server = Server::builder().tls_config(tls)?.add_service(commands).add_service(files);
         tokio::spawn(
             server.serve_with_incoming_shutdown(TcpIncoming::from(listener), stop.clone().cancelled_owned()),
         );

@@ -2,17 +2,22 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use space_node_proto::{
     common::{ObservedSandbox, Phase},
+    files::FileChange,
     node::EnsureSandboxRequest,
 };
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Channel};
 
-use super::{script::Session, start_worker};
+use super::{disk::Root, script::Session, start_worker};
 
 /// How `EnsureSandbox` goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,22 +49,51 @@ struct Inner {
     ensured: usize,
     removed: usize,
     commands: usize,
+    roots: BTreeMap<String, tempfile::TempDir>,
 }
 
 pub(super) struct State {
     registry: Channel,
     inner: Mutex<Inner>,
+    changes: broadcast::Sender<(String, FileChange)>,
+    file_bytes: AtomicUsize,
     /// One worker a tenant, also when two sandboxes come at once.
     starting: tokio::sync::Mutex<()>,
 }
 
 impl State {
     pub(super) fn new(registry: Channel) -> Arc<Self> {
-        Arc::new(Self { registry, inner: Mutex::default(), starting: tokio::sync::Mutex::default() })
+        Arc::new(Self {
+            registry,
+            inner: Mutex::default(),
+            changes: broadcast::channel(64).0,
+            file_bytes: AtomicUsize::new(0),
+            starting: tokio::sync::Mutex::default(),
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The root of a sandbox's files, made when it is first asked for.
+    pub(super) fn files(&self, sandbox: &str) -> std::io::Result<Root> {
+        let mut inner = self.inner();
+        if !inner.roots.contains_key(sandbox) {
+            inner.roots.insert(sandbox.to_owned(), tempfile::tempdir()?);
+        }
+        let directory = inner.roots.get(sandbox).map(|root| root.path().to_owned()).unwrap_or_default();
+        Root::new(sandbox, &directory)
+    }
+
+    /// What happens to files, by sandbox.
+    pub(super) fn changes(&self) -> &broadcast::Sender<(String, FileChange)> {
+        &self.changes
+    }
+
+    /// Adds bytes that were read; all of them so far.
+    pub(super) fn count_file_bytes(&self, bytes: usize) -> usize {
+        self.file_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
     pub(super) fn registry(&self) -> Channel {
