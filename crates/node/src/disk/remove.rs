@@ -172,7 +172,7 @@ mod tests {
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();
         for path in [tree.join("a/b"), tree.join("a")] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
         }
         remove_tree(utf8(&tree)).unwrap();
         assert!(!tree.exists());
