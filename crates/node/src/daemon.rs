@@ -211,9 +211,14 @@ impl Machine {
     fn prepare(config: &NodeConfig, layout: &Layout) -> Result<Self, DaemonError> {
         make_private(layout.data())?;
         let lock = lock(layout)?;
-        for directory in
-            [layout.images(), layout.jail_base(), layout.jails(), layout.namespaces(), layout.consoles()]
-        {
+        for directory in [
+            layout.images(),
+            layout.jail_base(),
+            layout.jails(),
+            layout.spools(),
+            layout.namespaces(),
+            layout.consoles(),
+        ] {
             make_private(&directory)?;
         }
         require_reflinks(&layout.images())
@@ -245,7 +250,7 @@ fn lock(layout: &Layout) -> Result<fs::File, DaemonError> {
     }
 }
 
-/// Root's alone: jails hold guests' disks, and a directory that others can enter is one that others can
+/// Root's alone: jails hold guests' disks, spools the output of tenants, and a directory that others can enter is one that others can
 /// leave things in.
 fn make_private(directory: &Utf8Path) -> Result<(), DaemonError> {
     fs::create_dir_all(directory)

@@ -7,7 +7,7 @@ space_fail_point::fail_points! {
     SLOT_JOURNALED = "slot.journaled";
     /// Its namespace and TAP exist.
     SLOT_NAMESPACE_MADE = "slot.namespace_made";
-    /// Its cgroup, FIFO and jail exist.
+    /// Its cgroup, FIFO, spool and jail exist.
     SLOT_JAIL_MADE = "slot.jail_made";
     /// The jailer was started, its pid is not yet journaled.
     SLOT_SPAWNED = "slot.spawned";
@@ -47,7 +47,7 @@ space_fail_point::fail_points! {
     REMOVE_RELEASED = "remove.released";
     /// Its processes are gone.
     REMOVE_KILLED = "remove.killed";
-    /// Its namespace and FIFO are gone.
+    /// Its namespace, FIFO and spool are gone.
     REMOVE_NAMESPACE_GONE = "remove.namespace_gone";
     /// Its jail is gone, its rows are not.
     REMOVE_JAIL_GONE = "remove.jail_gone";

@@ -98,6 +98,13 @@ impl Layout {
     pub(crate) fn consoles(&self) -> Utf8PathBuf {
         self.run.join("console")
     }
+    /// Output of commands, a directory for each VM, which its tenant's worker owns.
+    pub(crate) fn spools(&self) -> Utf8PathBuf {
+        self.data.join("spools")
+    }
+    pub(crate) fn spool(&self, vm: VmId) -> Utf8PathBuf {
+        self.spools().join(vm.to_string())
+    }
     pub(crate) fn jail(&self, vm: VmId) -> Utf8PathBuf {
         self.jails().join(vm.to_string())
     }

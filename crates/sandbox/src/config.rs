@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::spool::SpoolLimits;
+
 /// What noded decides.
 #[derive(Debug, Clone, Args)]
 pub struct SandboxdConfig {
@@ -18,6 +20,10 @@ pub struct SandboxdConfig {
     /// Seconds between two lines with counters in the log.
     #[arg(long, env = "SPACE_SANDBOXD_SUMMARY_INTERVAL", default_value = "300", value_parser = seconds)]
     pub summary_interval: Duration,
+
+    /// The sizes of spools; tests make them small.
+    #[arg(skip)]
+    pub spool_limits: SpoolLimits,
 
     /// What to log, as a filter of tracing-subscriber.
     #[arg(long, env = "SPACE_SANDBOXD_LOG", default_value = "info")]

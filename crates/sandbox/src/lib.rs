@@ -8,7 +8,9 @@
 //!                                      guests
 //! ```
 //! - [`worker`]: the loop that noded talks to; everything else is started from it.
-//! - `sandboxes`, `guest`: what is served, and one owner task for each with its connection, requests and readers.
+//! - `sandboxes`, `guest`: what is served, and one owner task for each with its connection, requests and
+//!   spoolers.
+//! - [`spool`]: the output of commands, on the node's disk.
 //! - `job`: file operations, each on a connection of its own.
 //! - `service`: the gRPC services; `tls` and `listener` see to who may call.
 //! - [`limits`]: every number that bounds what a peer can cost.
@@ -29,6 +31,7 @@ mod metrics;
 mod node;
 mod sandboxes;
 mod service;
+pub mod spool;
 pub mod sys;
 mod tls;
 pub mod worker;

@@ -1,10 +1,14 @@
 //! The numbers that bound what one peer can make this process hold or wait for. A tenant's guests are hostile,
 //! so each of them has a limit of its own and none can use up another's share.
 //!
-//! Worst case for one sandbox: [`READERS`] times [`READER_WINDOW`] of undelivered output and [`READER_EVENTS`] of
-//! about 150 bytes, [`OUTGOING`] of unsent frames, two frames in flight, [`CONSOLE`] of console text, and
-//! [`REQUESTS`] and [`CALLS`] requests of at most one frame each; the gRPC library adds up to 400 KB for each
-//! reader. Under 70 MiB, which a guest fills only while as many clients read as slowly as they can.
+//! Worst case in memory for one sandbox: [`READERS`] that have each read [`READ`] bytes of records, which may be events
+//! of about 150 bytes for records of 30, and up to 400 KB in the gRPC library; [`SPOOL_MEMORY`] for each of [`SPOOLS`]
+//! while the disk has no room; [`OUTGOING`] of unsent frames, two frames in flight, [`CONSOLE`] of console text, and
+//! [`REQUESTS`] and [`CALLS`] requests of at most one frame each. Under 100 MiB, which takes a full
+//! disk and as many clients as may, all reading as slowly as they can.
+//!
+//! Worst case on disk: [`SPOOL_SANDBOX`], one batch of 64 KiB over it, and a last segment of [`SPOOL_SEGMENT`] for each
+//! reader of an exited command or of a segment that is dropped already: 256 MiB and 256 MiB.
 
 use std::time::Duration;
 
@@ -24,17 +28,33 @@ pub const CONSOLE: usize = 64 * 1024;
 
 /// Requests to one guest that wait for its owner task.
 pub const REQUESTS: usize = 32;
-/// Requests that wait for one guest's answer, and subscriptions. The rest of what the protocol allows is kept
-/// for readers that come back after they were too slow.
-pub const CALLS: usize = space_guest_proto::limits::CALLS_PER_CONNECTION - READERS;
+/// Requests that wait for one guest's answer, and subscriptions.
+pub const CALLS: usize = space_guest_proto::limits::CALLS_PER_CONNECTION;
 /// Readers of output in one sandbox.
-pub const READERS: usize = 32;
-/// Bytes of output that one reader may leave unconsumed; its guest holds back then.
-pub const READER_WINDOW: u64 = 256 * 1024;
-/// Events that one reader may leave unconsumed, since events without bytes cost no credit.
-pub const READER_EVENTS: usize = 4096;
+pub const READERS: usize = 64;
+/// Bytes of records that a reader takes at once. Room for the largest record.
+pub const READ: usize = 64 * 1024;
+/// Subscriptions to one guest; one for each command that runs, and more commands than that take turns. The rest of the
+/// calls that the protocol allows is for requests.
+pub const SUBSCRIPTIONS: usize = CALLS - 64;
+/// Spools of one sandbox: one for each command that its agent remembers.
+pub const SPOOLS: usize = space_guest_proto::limits::COMMANDS;
+/// One file of a spool. What is dropped at a time, and what a spool may have above its size.
+pub const SPOOL_SEGMENT: u64 = 4 * 1024 * 1024;
+/// What a command may have spooled ahead of its furthest reader, and what is kept for slower ones.
+pub const SPOOL: u64 = 64 * 1024 * 1024;
+/// What all spools of a sandbox may have on disk.
+pub const SPOOL_SANDBOX: u64 = 256 * 1024 * 1024;
+/// What a command keeps in memory while the disk takes nothing.
+pub const SPOOL_MEMORY: u64 = 128 * 1024;
+/// Output that may be on its way to a spool.
+pub const SPOOL_WINDOW: u64 = 256 * 1024;
+/// Of the disk that spools leave to the VMs, in hundredths.
+pub const SPOOL_FREE_PERCENT: u64 = 5;
 /// Frames on a subscription that this side has left already: all the credit there was in single bytes, twice.
-pub const LATE_FRAMES: u64 = 2 * READER_WINDOW;
+pub const LATE_FRAMES: u64 = 2 * SPOOL_WINDOW;
+/// Before a guest whose commands could not be listed is asked again.
+pub const RECONCILE: Duration = Duration::from_secs(1);
 /// Notices from one guest; an honest one announces one end.
 pub const NOTICES: u32 = 16;
 /// Bytes of frames on one connection that nobody here knows.

@@ -21,6 +21,7 @@ use crate::{
     limits,
     metrics::Metrics,
     node::{NodeHandle, NodeRequest},
+    spool::SpoolLimits,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) request_deadline: Duration,
     /// Room for jobs in all sandboxes.
     pub(crate) job_places: Arc<Semaphore>,
+    pub(crate) spool_limits: SpoolLimits,
 }
 
 impl Context {
@@ -66,6 +68,7 @@ impl Context {
             boot_deadline: config.boot_deadline,
             request_deadline: config.request_deadline,
             job_places: Arc::new(Semaphore::new(limits::WORKER_JOBS)),
+            spool_limits: config.spool_limits,
         }
     }
 }
@@ -96,7 +99,7 @@ impl Sandboxes {
 
     /// Begins to serve a sandbox. One that is served under this generation already is left alone; one under another
     /// generation is released first.
-    pub(crate) fn assign(&self, assign: Assign, console: Option<OwnedFd>) {
+    pub(crate) fn assign(&self, assign: Assign, console: Option<OwnedFd>, spool: Option<OwnedFd>) {
         fail_point::ASSIGN_RECEIVED.pass();
         let mut served = self.lock();
         if let Some(old) = served.get(&assign.sandbox_id) {
@@ -109,7 +112,8 @@ impl Sandboxes {
             return self.refuse(assign);
         }
         let id = assign.sandbox_id.clone();
-        let sandbox = self.start(assign, console);
+        let predecessor = served.get(&id).map(|old| old.client.clone());
+        let sandbox = self.start(assign, console, spool, predecessor);
         served.insert(id, sandbox);
     }
 
@@ -131,7 +135,13 @@ impl Sandboxes {
         }
     }
 
-    fn start(&self, assign: Assign, console: Option<OwnedFd>) -> Sandbox {
+    fn start(
+        &self,
+        assign: Assign,
+        console: Option<OwnedFd>,
+        spool: Option<OwnedFd>,
+        predecessor: Option<GuestClient>,
+    ) -> Sandbox {
         let Assign { sandbox_id, generation, hostname, env, fresh } = assign;
         info!(sandbox_id, generation, fresh, "serving a sandbox");
         let context = &self.context;
@@ -144,6 +154,9 @@ impl Sandboxes {
         } else {
             warn!(sandbox_id = node.sandbox_id, "a sandbox came without its console");
         }
+        if spool.is_none() {
+            warn!(sandbox_id = node.sandbox_id, "a sandbox came without its spool");
+        }
         let assignment = Assignment { hostname, env: env.into_iter().collect(), fresh };
         let (owner, client) = Owner::new(Setup {
             assignment,
@@ -151,8 +164,10 @@ impl Sandboxes {
             metrics: Arc::clone(&context.metrics),
             boot_deadline: context.boot_deadline,
             request_deadline: context.request_deadline,
+            spool,
+            spool_limits: context.spool_limits,
         });
-        context.tasks.spawn(own(owner, tail, stop.clone()));
+        context.tasks.spawn(own(owner, tail, stop.clone(), predecessor));
         let jobs = JobClient {
             node,
             guest: client.clone(),
@@ -169,7 +184,11 @@ impl Sandboxes {
     }
 }
 
-async fn own(owner: Owner, tail: ConsoleTail, stop: CancellationToken) {
+/// A predecessor under an older generation writes to the same spools until it has ended.
+async fn own(owner: Owner, tail: ConsoleTail, stop: CancellationToken, predecessor: Option<GuestClient>) {
+    if let Some(predecessor) = predecessor {
+        predecessor.ended_wholly().await;
+    }
     let id = owner.sandbox_id();
     owner.run(stop).await;
     let text = String::from_utf8_lossy(&tail.bytes()).into_owned();

@@ -1,7 +1,7 @@
 //! The worker's loop: what noded says, what sandboxes ask of noded, and the end of both.
 //!
-//! The sessions of a sandbox live in its guest, so a worker that ends loses nothing: its successor connects anew
-//! and readers resume by sequence number.
+//! The sessions of a sandbox live in its guest and their output lies in its spool, so a worker that ends loses nothing:
+//! its successor takes the spool up, connects anew, and readers resume by sequence number.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -124,10 +124,13 @@ impl Worker {
 
     fn handle(&mut self, received: Received) -> Result<Flow, WorkerError> {
         let Received { message: ToWorker { kind }, descriptors } = received;
-        let descriptor = descriptors.into_iter().next();
+        let mut descriptors = descriptors.into_iter();
+        let descriptor = descriptors.next();
         match kind {
             Some(to_worker::Kind::Configure(configure)) => self.configure(&configure, descriptor)?,
-            Some(to_worker::Kind::Assign(assign)) => self.sandboxes.assign(assign, descriptor),
+            Some(to_worker::Kind::Assign(assign)) => {
+                self.sandboxes.assign(assign, descriptor, descriptors.next());
+            }
             Some(to_worker::Kind::Connection(connection)) => self.connected(connection, descriptor),
             Some(to_worker::Kind::Release(release)) => self.sandboxes.release(&release.sandbox_id),
             Some(to_worker::Kind::Shutdown(_)) => return Ok(Flow::Leave),

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::{collections::HashMap, io::Write as _};
+use std::{collections::HashMap, io::Write as _, sync::Arc};
 
 use space_node_proto::{
     commands::{
@@ -14,10 +14,20 @@ use space_node_proto::{
     },
     worker::{HintKind, from_worker},
 };
+use space_sandbox::spool::SpoolLimits;
 use support::{CONTROL, Guest, Sockets, TestNode, soon};
 use tonic::{Code, Streaming, transport::Channel};
 
 const SANDBOX: &str = "sbx_one";
+/// Spools that a second of `head -c` fills.
+const SMALL: SpoolLimits = SpoolLimits {
+    segment: 64 * 1024,
+    command: 512 * 1024,
+    sandbox: 4 * 1024 * 1024,
+    memory: 128 * 1024,
+    window: 128 * 1024,
+    free_percent: 0,
+};
 
 struct Stage {
     node: TestNode,
@@ -28,13 +38,34 @@ struct Stage {
 impl Stage {
     /// A worker with one sandbox whose agent is ready.
     async fn set() -> Self {
+        Self::set_with(SpoolLimits::default()).await
+    }
+
+    async fn set_with(limits: SpoolLimits) -> Self {
         let sockets = Sockets::default();
         let guest = Guest::start();
         sockets.insert(SANDBOX, guest.socket.clone());
-        let mut node = TestNode::start(sockets.dial()).await;
+        let spools = Arc::new(tempfile::tempdir().unwrap());
+        let mut node = TestNode::start_with_spools(sockets.dial(), spools, limits).await;
         node.assign(SANDBOX, 1, None);
         let from_worker::Kind::Ready(ready) = node.told().await else { panic!("not ready") };
         assert_eq!((ready.sandbox_id.as_str(), ready.generation), (SANDBOX, 1));
+        let client = node.connect(&[CONTROL]).await.unwrap();
+        Self { node, guest, client }
+    }
+
+    /// Another worker in the place of the first, with the same guest and the same spools.
+    async fn restart(self, limits: SpoolLimits) -> Self {
+        let Self { node, guest, client } = self;
+        drop(client);
+        node.shut_down();
+        let spools = Arc::clone(&node.spools);
+        soon(node.worker).await.unwrap().unwrap();
+        let sockets = Sockets::default();
+        sockets.insert(SANDBOX, guest.socket.clone());
+        let mut node = TestNode::start_with_spools(sockets.dial(), spools, limits).await;
+        node.assign_again(SANDBOX, 1);
+        assert!(matches!(node.told().await, from_worker::Kind::Ready(_)));
         let client = node.connect(&[CONTROL]).await.unwrap();
         Self { node, guest, client }
     }
@@ -57,11 +88,22 @@ struct Heard {
     code: Option<i32>,
     signal: Option<i32>,
     gaps: usize,
+    lost: usize,
 }
 
-async fn hear(mut stream: Streaming<CommandEvent>) -> Result<Heard, tonic::Status> {
+async fn hear(stream: Streaming<CommandEvent>) -> Result<Heard, tonic::Status> {
+    hear_behind(stream, 0, 0).await
+}
+
+/// What follows event `last`, which ended at `offset` of stdout.
+async fn hear_behind(
+    mut stream: Streaming<CommandEvent>,
+    last: u64,
+    offset: u64,
+) -> Result<Heard, tonic::Status> {
     let mut heard = Heard::default();
-    let mut last = None;
+    let mut last = Some(last).filter(|last| *last > 0);
+    let first = offset;
     while let Some(event) = stream.message().await? {
         let gap = matches!(event.kind, Some(Kind::Gap(_)));
         assert!(
@@ -72,15 +114,20 @@ async fn hear(mut stream: Streaming<CommandEvent>) -> Result<Heard, tonic::Statu
         match event.kind.unwrap() {
             Kind::Started(_) => assert_eq!(event.sequence, 1),
             Kind::Output(piece) => {
+                let piece_is_stdout = piece.stream() == output::Stream::Stdout;
                 let bytes = match piece.stream() {
                     output::Stream::Stdout => &mut heard.stdout,
                     output::Stream::Stderr => &mut heard.stderr,
                     output::Stream::Unspecified => panic!("no stream"),
                 };
-                assert!(heard.gaps > 0 || piece.offset == bytes.len() as u64);
+                let first = if piece_is_stdout { first } else { 0 };
+                assert!(heard.gaps > 0 || piece.offset == first + bytes.len() as u64);
                 bytes.extend(piece.data);
             }
-            Kind::Gap(_) => heard.gaps += 1,
+            Kind::Gap(gap) => {
+                heard.gaps += 1;
+                heard.lost += usize::try_from(gap.stdout_bytes).unwrap();
+            }
             Kind::Exit(exit) => {
                 heard.code = Some(exit.code);
                 heard.signal = Some(exit.signal);
@@ -266,16 +313,107 @@ async fn a_stream_survives_broken_connections_to_the_real_agent() {
     assert!(stdout == expected, "{} of {} bytes", stdout.len(), expected.len());
 }
 
+/// Lines of a round in a script that waits for a line of stdin behind each: less than the ring holds, so that no
+/// output is lost in the guest however slow this machine is.
+const ROUND: usize = 50_000;
+const LINE: usize = "1000000\n".len();
+
+fn rounds(count: usize) -> String {
+    format!(
+        "i=0; while [ $i -lt {count} ]; do \
+         seq $((1000000 + i * {ROUND})) $((999999 + (i + 1) * {ROUND})); read -r _; i=$((i + 1)); done"
+    )
+}
+
+fn lines(count: usize) -> Vec<u8> {
+    (0..count * ROUND).flat_map(|line| format!("{}\n", 1_000_000 + line).into_bytes()).collect()
+}
+
+/// Reads until `count` rounds are there and lets the next begin after each. Answers the last event's number.
+async fn read_rounds(stage: &mut Stage, from: usize, count: usize, stdout: &mut Vec<u8>, after: u64) -> u64 {
+    let resumed = AttachCommandRequest { after_sequence: after, ..attach("cmd_1") };
+    let mut stream = soon(stage.client.attach_command(resumed)).await.unwrap().into_inner();
+    let mut last = after;
+    for round in from..count {
+        while stdout.len() < (round + 1) * ROUND * LINE {
+            let event = soon(stream.message()).await.unwrap().unwrap();
+            assert_eq!(event.sequence, last + 1);
+            last = event.sequence;
+            if let Some(Kind::Output(piece)) = event.kind {
+                assert_eq!(piece.offset, stdout.len() as u64);
+                stdout.extend(piece.data);
+            }
+        }
+        let go = WriteStdinRequest {
+            sandbox_id: SANDBOX.to_owned(),
+            generation: 1,
+            command_id: "cmd_1".to_owned(),
+            offset: round as u64,
+            data: b"\n".to_vec(),
+            eof: false,
+        };
+        soon(stage.client.write_stdin(go)).await.unwrap();
+    }
+    last
+}
+
 #[tokio::test]
-async fn a_slow_reader_gets_a_gap_and_the_end_while_a_fast_one_gets_everything() {
+async fn a_slow_reader_loses_nothing_that_fits_the_spool() {
     let mut stage = Stage::set().await;
-    let slow = stage.attach("cmd_1", "sleep 0.2; head -c 8000000 /dev/zero; exit 3", false).await;
-    let fast = soon(stage.client.attach_command(attach("cmd_1"))).await.unwrap().into_inner();
-    let fast = soon(hear(fast)).await.unwrap();
-    assert_eq!((fast.code, fast.stderr.len()), (Some(3), 0));
+    let slow = stage.attach("cmd_1", &rounds(8), true).await;
+    let mut fast = Vec::new();
+    read_rounds(&mut stage, 0, 8, &mut fast, 0).await;
     let slow = soon(hear(slow)).await.unwrap();
-    assert_eq!(slow.code, Some(3));
-    assert!(slow.gaps > 0 && slow.stdout.len() < 8_000_000, "{} gaps", slow.gaps);
+    assert_eq!((slow.code, slow.gaps), (Some(0), 0));
+    assert!(slow.stdout == lines(8) && fast == slow.stdout, "{} bytes", slow.stdout.len());
+}
+
+#[tokio::test]
+async fn what_neither_spool_nor_ring_could_hold_is_counted_in_gaps_and_the_end_arrives() {
+    let mut stage = Stage::set_with(SMALL).await;
+    let mut slow = stage.attach("cmd_1", "read -r go; head -c 8000000 /dev/zero; exit 3", true).await;
+    soon(slow.message()).await.unwrap();
+    let fast = soon(stage.client.attach_command(attach("cmd_1"))).await.unwrap().into_inner();
+    let go = WriteStdinRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "cmd_1".to_owned(),
+        offset: 0,
+        data: b"\n".to_vec(),
+        eof: true,
+    };
+    soon(stage.client.write_stdin(go)).await.unwrap();
+    let fast = soon(hear(fast)).await.unwrap();
+    assert_eq!((fast.code, fast.stdout.len() + fast.lost), (Some(3), 8_000_000));
+    let slow = soon(hear_behind(slow, 1, 0)).await.unwrap();
+    assert_eq!((slow.code, slow.stdout.len() + slow.lost), (Some(3), 8_000_000));
+    assert!(slow.gaps > 0 && slow.lost > 0, "{} gaps", slow.gaps);
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_where_it_was_when_the_worker_is_replaced() {
+    let mut stage = Stage::set().await;
+    let mut slow = stage.attach("cmd_1", &rounds(8), true).await;
+    let (mut had, mut heard) = (0, Vec::new());
+    let mut fast = Vec::new();
+    let last = read_rounds(&mut stage, 0, 5, &mut fast, 0).await;
+    while heard.len() < ROUND * LINE / 2 {
+        let event = soon(slow.message()).await.unwrap().unwrap();
+        had = event.sequence;
+        if let Some(Kind::Output(piece)) = event.kind {
+            heard.extend(piece.data);
+        }
+    }
+    drop(slow);
+    let mut stage = stage.restart(SpoolLimits::default()).await;
+    read_rounds(&mut stage, 5, 8, &mut fast, last).await;
+    // What this one still needs is more than the ring holds.
+    let resumed = AttachCommandRequest { after_sequence: had, ..attach("cmd_1") };
+    let stream = soon(stage.client.attach_command(resumed)).await.unwrap().into_inner();
+    let rest = soon(hear_behind(stream, had, heard.len() as u64)).await.unwrap();
+    heard.extend(rest.stdout);
+    assert_eq!((rest.code, rest.gaps), (Some(0), 0));
+    assert!(heard == lines(8) && fast == heard, "{} bytes", heard.len());
 }
 
 #[tokio::test]

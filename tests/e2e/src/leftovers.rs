@@ -1,5 +1,5 @@
 //! What a sandbox leaves behind when it should leave nothing: processes, user ids, mounts, namespaces, jails (with the
-//! disks in them), cgroups, FIFOs, workers, and rows on both sides. The pool of waiting slots is not a leftover, but it must
+//! disks in them), spools, cgroups, FIFOs, workers, and rows on both sides. The pool of waiting slots is not a leftover, but it must
 //! have its own size.
 
 use std::{
@@ -40,6 +40,7 @@ impl Leftovers {
             ("rows of microVMs", journal::rows()?.1 as usize),
             ("network namespaces", entries("/run/space/netns")?),
             ("jails", entries("/var/lib/space/node/jails/firecracker")?),
+            ("spools", entries("/var/lib/space/node/spools")?),
             ("cgroups", directories("/sys/fs/cgroup/space.slice")?),
             ("console fifos", entries("/run/space/console")?),
         ])))

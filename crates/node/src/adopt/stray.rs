@@ -18,6 +18,7 @@ pub(super) fn sweep(layout: &Layout, kept: &HashSet<VmId>, vms: &[VmRecord]) -> 
     let slots: HashSet<String> =
         vms.iter().filter(|vm| kept.contains(&vm.place.vm)).map(|vm| vm.place.slot.0.to_string()).collect();
     each_stray(&layout.jails(), &ids, remove_tree)?;
+    each_stray(&layout.spools(), &ids, remove_tree)?;
     each_stray(&layout.consoles(), &ids, |path| std::fs::remove_file(path))?;
     each_stray(&layout.namespaces(), &slots, unmake_namespace)
 }

@@ -90,7 +90,7 @@ impl Kit {
             rebooted: false,
         };
         let node = Arc::new(NodeContext {
-            images: ImageStore::open(layout.images(), config.capacity.disk_reserve()).unwrap(),
+            images: ImageStore::open(layout.images(), config.room(), config.capacity.disk_reserve()).unwrap(),
             pool: SlotPool::new(Arc::new(maker), 0, tasks.shutdown_token()).0,
             ledger: Ledger::new(Offer::detect(&config.capacity)),
             observations: Observations::default(),

@@ -3,25 +3,30 @@
 //! Such a tree may be as deep as its maker had patience for, so nothing recurses and no path grows: each
 //! subdirectory found is first moved up to the top under a fresh name, which keeps the depth at one. Nothing
 //! is ever opened but directories, without following links.
+//!
+//! Its maker may be at work still: a worker holds its spool's descriptor for as long as it likes. So each directory is
+//! taken from its owner before it is looked into, and from then on nothing new appears in it.
 
 use std::{ffi::CStr, io};
 
 use camino::Utf8Path;
 use rustix::{
     fd::{BorrowedFd, OwnedFd},
-    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat},
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fchown, openat, renameat, statat, unlinkat},
     io::Errno,
+    process::geteuid,
 };
 
 const OPEN: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Removes the directory `path` and all below it. Idempotent. Blocks; nothing may write there any more.
+/// Removes the directory `path` and all below it. Idempotent. Blocks.
 pub(crate) fn remove_tree(path: &Utf8Path) -> io::Result<()> {
     let top = match openat(CWD, path.as_str(), OPEN, Mode::empty()) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    seize(&top)?;
     let mut lifted = Lifted { top, next: 0 };
     // Every round removes all but the directories that it lifted, and so ends with the deepest level.
     while lifted.clear_top()? {}
@@ -63,6 +68,7 @@ impl Lifted {
 
     fn empty(&mut self, name: &CStr) -> io::Result<()> {
         let directory = openat(&self.top, name, OPEN, Mode::empty())?;
+        seize(&directory)?;
         let mut entries = Dir::read_from(&directory)?;
         let mut names = Vec::new();
         while let Some(entry) = entries.read() {
@@ -95,6 +101,13 @@ impl Lifted {
     }
 }
 
+/// Whoever made the directory can make nothing in it any more, by no descriptor: the kernel checks permissions at each
+/// creation, under the directory's own lock.
+fn seize(directory: &OwnedFd) -> io::Result<()> {
+    fchown(directory, Some(geteuid()), None)?;
+    Ok(fchmod(directory, Mode::RWXU)?)
+}
+
 fn is_dots(name: &CStr) -> bool {
     name == c"." || name == c".."
 }
@@ -110,7 +123,14 @@ fn kind(directory: &OwnedFd, name: &CStr, told: FileType) -> io::Result<FileType
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, os::unix::fs::symlink, path::Path};
+    use std::{
+        fs,
+        os::unix::{
+            fs::{PermissionsExt, symlink},
+            process::CommandExt,
+        },
+        path::Path,
+    };
 
     fn utf8(path: &Path) -> &Utf8Path {
         Utf8Path::from_path(path).unwrap()
@@ -144,6 +164,46 @@ mod tests {
         drop::<OwnedFd>(at);
         remove_tree(utf8(&tree)).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn a_directory_that_its_maker_closed_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        for path in [tree.join("a/b"), tree.join("a")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        remove_tree(utf8(&tree)).unwrap();
+        assert!(!tree.exists());
+    }
+
+    /// Needs root: another user's process keeps making files while the tree is removed.
+    #[test]
+    fn a_maker_that_goes_on_writing_holds_up_no_removal() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let tree = directory.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        std::os::unix::fs::chown(&tree, Some(65_534), Some(65_534)).unwrap();
+        let script = "mkdir d; while :; do echo x >f$RANDOM$$ && echo x >d/f$RANDOM$$ || exit; done";
+        let mut maker = std::process::Command::new("/bin/bash")
+            .args(["-c", script])
+            .current_dir(&tree)
+            .uid(65_534)
+            .gid(65_534)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while fs::read_dir(&tree).unwrap().count() < 3 {
+            std::thread::yield_now();
+        }
+        remove_tree(utf8(&tree)).unwrap();
+        assert!(!tree.exists());
+        maker.wait().unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::{
     fs::{self, File, Permissions},
     io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     process::{Command, Stdio},
     sync::Arc,
 };
@@ -128,10 +128,13 @@ impl SlotMaker {
         let limits =
             CgroupLimits { memory: self.config.capacity.overhead(), cpu_percent: 100, tasks: WAITING_TASKS };
         let made_root = root.clone();
+        let spool = self.layout.spool(place.vm);
         blocking("jail", move || {
             cgroup.create()?;
             cgroup.limit(limits)?;
             mkfifoat(CWD, console.as_str(), Mode::RUSR | Mode::WUSR)?;
+            // Root's until a worker is handed it.
+            fs::DirBuilder::new().mode(0o700).create(&spool)?;
             fs::create_dir_all(&made_root)?;
             fs::set_permissions(&made_root, Permissions::from_mode(0o700))
         })

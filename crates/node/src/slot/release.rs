@@ -46,7 +46,8 @@ impl Releaser {
         Ok(self.journal.forget_vm(place.vm).await?)
     }
 
-    /// Removes everything but the jail with the disk: process, cgroup, namespace, TAP, console.
+    /// Removes everything but the jail with the disk: process, cgroup, namespace, TAP, console, spool. Its worker has
+    /// been told to let go of the spool, and may still write there.
     pub(crate) async fn end(&self, place: Place) -> Result<(), ReleaseError> {
         let cgroup = self.cgroups.leaf(&place.vm.to_string());
         self.step("cgroup", place, move || cgroup.destroy()).await?;
@@ -55,6 +56,8 @@ impl Releaser {
         self.step("namespace", place, move || unmake_namespace(&namespace)).await?;
         let console = self.layout.console(place.vm);
         self.step("console", place, move || ignore_missing(fs::remove_file(console))).await?;
+        let spool = self.layout.spool(place.vm);
+        self.step("spool", place, move || remove_tree(&spool)).await?;
         fail_point::REMOVE_NAMESPACE_GONE.pass();
         Ok(())
     }

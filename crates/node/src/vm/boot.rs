@@ -208,6 +208,7 @@ impl Boot {
             env: self.record.config.env.clone(),
             fresh: true,
             console: self.node.layout.console(vm.place.vm),
+            spool: self.node.layout.spool(vm.place.vm),
             jail: Arc::clone(&vm.jail),
             events: self.events_sender.clone(),
         };

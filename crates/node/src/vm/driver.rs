@@ -290,6 +290,7 @@ impl Driver {
             env: record.config.env.clone(),
             fresh: false,
             console: self.node.layout.console(vm.place.vm),
+            spool: self.node.layout.spool(vm.place.vm),
             jail: Arc::clone(&vm.jail),
             events: self.events_sender.clone(),
         };

@@ -19,6 +19,7 @@ pub(crate) struct Assignment {
     /// No worker has had it before.
     pub(crate) fresh: bool,
     pub(crate) console: Utf8PathBuf,
+    pub(crate) spool: Utf8PathBuf,
     pub(crate) jail: Arc<JailDir>,
     pub(crate) events: mpsc::Sender<WorkerEvent>,
 }

@@ -58,14 +58,13 @@ impl WorkerChannel {
     pub(super) async fn send(
         &self,
         kind: to_worker::Kind,
-        descriptor: Option<BorrowedFd<'_>>,
+        descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ChannelError> {
         let bytes = ToWorker { kind: Some(kind) }.encode_to_vec();
         if bytes.len() > DATAGRAM_LIMIT {
             return Err(ChannelError::TooLarge(bytes.len()));
         }
-        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-        let sending = self.socket.async_io(Interest::WRITABLE, |socket| send(socket, &bytes, &descriptors));
+        let sending = self.socket.async_io(Interest::WRITABLE, |socket| send(socket, &bytes, descriptors));
         match timeout(self.deadline, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(ChannelError::Closed),
@@ -160,7 +159,7 @@ mod tests {
         drop(worker);
         assert!(matches!(channel.receive().await, Err(ChannelError::Closed)));
         let kind = to_worker::Kind::Shutdown(Shutdown {});
-        assert!(matches!(channel.send(kind, None).await, Err(ChannelError::Closed)));
+        assert!(matches!(channel.send(kind, &[]).await, Err(ChannelError::Closed)));
     }
 
     #[tokio::test]
@@ -168,7 +167,7 @@ mod tests {
         let (channel, _worker) = WorkerChannel::pair(SOON).unwrap();
         let result = loop {
             let kind = to_worker::Kind::Shutdown(Shutdown {});
-            if let Err(error) = channel.send(kind, None).await {
+            if let Err(error) = channel.send(kind, &[]).await {
                 break error;
             }
         };

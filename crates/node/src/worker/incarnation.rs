@@ -56,6 +56,8 @@ pub(super) enum StartError {
 pub(super) struct Incarnation {
     pub(super) process: Pidfd,
     pub(super) channel: WorkerChannel,
+    /// It runs as.
+    pub(super) user: u32,
 }
 
 const LIMITS: CgroupLimits = CgroupLimits { memory: ByteSize::mib(512), cpu_percent: 200, tasks: 128 };
@@ -63,6 +65,10 @@ const LIMITS: CgroupLimits = CgroupLimits { memory: ByteSize::mib(512), cpu_perc
 impl WorkerContext {
     pub(super) fn cgroup(&self, worker: &WorkerRecord) -> crate::cgroup::Cgroup {
         self.cgroups.leaf(&worker.tenant.label())
+    }
+
+    fn user(&self, worker: &WorkerRecord) -> u32 {
+        self.config.worker_uids.first + worker.number
     }
 
     /// Starts and configures a process. What is left of an earlier one is killed first.
@@ -76,10 +82,12 @@ impl WorkerContext {
         let (channel, process) = self.spawn(&worker).await?;
         self.journal.set_worker_process(worker.tenant, process.identity()).await?;
         let configure = configuration(&worker, &certificate);
-        channel.send(to_worker::Kind::Configure(configure), Some(listener.as_fd())).await?;
+        channel.send(to_worker::Kind::Configure(configure), &[listener.as_fd()]).await?;
         let first = timeout(self.config.deadlines.worker(), channel.receive()).await;
         match first.map_err(|_elapsed| StartError::Silent)?? {
-            from_worker::Kind::Configured(_) => Ok(Incarnation { process, channel }),
+            from_worker::Kind::Configured(_) => {
+                Ok(Incarnation { process, channel, user: self.user(&worker) })
+            }
             from_worker::Kind::Connect(_)
             | from_worker::Kind::Ready(_)
             | from_worker::Kind::Unready(_)
@@ -102,7 +110,7 @@ impl WorkerContext {
             WorkerChannel::pair(self.config.deadlines.worker()).map_err(StartError::Spawn)?;
         let setup = ChildSetup {
             cgroup: cgroup.entrance().map_err(StartError::Spawn)?,
-            user: Some(self.config.worker_uids.first + worker.number),
+            user: Some(self.user(worker)),
             channel: Some(theirs),
             die_with_parent: true,
         };

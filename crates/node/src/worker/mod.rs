@@ -9,7 +9,7 @@
 //!
 //! A worker may have been taken over by a guest. What it says is parsed strictly, believed only about
 //! sandboxes that were assigned to it, and never makes anything happen outside its tenant. It gets connected
-//! sockets and a console's reading end, both without a byte having been read.
+//! sockets, a console's reading end and a directory for the output of commands, none of which anybody here reads.
 
 mod assign;
 mod certificate;

@@ -6,12 +6,13 @@ use std::{
     fs::File,
     io,
     net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
-use rustix::fs::{Mode, OFlags, open};
+use camino::Utf8Path;
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, open};
 use space_node_proto::worker::{
     Connect, Connection, HintKind, Release, Shutdown, UnreadyReason, from_worker, to_worker,
 };
@@ -193,7 +194,7 @@ impl WorkerOwner {
             Command::Release { sandbox, done } => {
                 self.sandboxes.remove(&sandbox);
                 let release = Release { sandbox_id: sandbox.to_string() };
-                now.channel.send(to_worker::Kind::Release(release), None).await?;
+                now.channel.send(to_worker::Kind::Release(release), &[]).await?;
                 confirm(done);
                 Ok(())
             }
@@ -293,7 +294,7 @@ pub(crate) async fn remove_worker(context: &WorkerContext, tenant: TenantId) -> 
     Ok(context.journal.forget_worker(tenant).await?)
 }
 
-/// Tells the worker of the sandbox and hands it the console. Every worker after the first meets a guest that
+/// Tells the worker of the sandbox and hands it the console and the spool. Every worker after the first meets a guest that
 /// may have been personalised.
 async fn announce(now: &Incarnation, assignment: &mut Assignment) -> Result<(), ChannelError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -305,9 +306,23 @@ async fn announce(now: &Incarnation, assignment: &mut Assignment) -> Result<(), 
             return Ok(());
         }
     };
-    now.channel.send(to_worker::Kind::Assign(assignment.message()), Some(console.as_fd())).await?;
+    let spool = hand_over(&assignment.spool, now.user).inspect_err(|error| {
+        tracing::error!(sandbox = %assignment.sandbox, %error, "no spool for the worker");
+    });
+    let mut attached = vec![console.as_fd()];
+    attached.extend(spool.iter().map(AsFd::as_fd));
+    now.channel.send(to_worker::Kind::Assign(assignment.message()), &attached).await?;
     assignment.fresh = false;
     Ok(())
+}
+
+/// Makes a sandbox's directory for output the worker's own. Nobody else gets there: its parent is root's alone, and the
+/// worker has no more than the descriptor.
+fn hand_over(spool: &Utf8Path, user: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(spool.as_str(), flags, Mode::empty())?;
+    fchown(&directory, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))?;
+    Ok(directory)
 }
 
 async fn answer(
@@ -320,7 +335,8 @@ async fn answer(
         Err(error) => (error, None),
     };
     let connection = to_worker::Kind::Connection(Connection { request_id, error });
-    now.channel.send(connection, socket.as_ref().map(AsFd::as_fd)).await
+    let attached: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
+    now.channel.send(connection, &attached).await
 }
 
 async fn renew(
@@ -328,11 +344,11 @@ async fn renew(
     worker: &WorkerRecord,
     renewed: &WorkerCertificate,
 ) -> Result<(), ChannelError> {
-    now.channel.send(to_worker::Kind::Configure(configuration(worker, renewed)), None).await
+    now.channel.send(to_worker::Kind::Configure(configuration(worker, renewed)), &[]).await
 }
 
 async fn send_away(now: &Incarnation) {
-    let told = now.channel.send(to_worker::Kind::Shutdown(Shutdown {}), None).await;
+    let told = now.channel.send(to_worker::Kind::Shutdown(Shutdown {}), &[]).await;
     if told.is_ok() && timeout(LEAVE, now.process.ended()).await.is_ok() {
         return;
     }

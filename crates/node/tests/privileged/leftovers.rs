@@ -14,6 +14,7 @@ use crate::kit::{Kit, PATIENCE};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
     pub(crate) jails: Vec<String>,
+    pub(crate) spools: Vec<String>,
     pub(crate) namespaces: Vec<String>,
     pub(crate) consoles: Vec<String>,
     pub(crate) vm_cgroups: Vec<String>,
@@ -27,6 +28,7 @@ impl Kit {
     pub(crate) fn leftovers(&self) -> Leftovers {
         Leftovers {
             jails: names(&self.path("data/jails/firecracker")),
+            spools: names(&self.path("data/spools")),
             namespaces: names(&self.path("run/netns")),
             consoles: names(&self.path("run/console")),
             vm_cgroups: directories(&cgroup(&self.vm_cgroup())),

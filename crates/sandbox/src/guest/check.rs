@@ -6,6 +6,8 @@ use space_guest_proto::{
     validate,
 };
 
+use crate::spool::Discontinuity;
+
 /// How the guest broke the protocol.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
@@ -27,8 +29,8 @@ pub(crate) enum Broken {
     Notice,
     #[error("frames without end on a subscription that was left")]
     Late,
-    #[error("an event that does not continue what its reader had")]
-    Resumed,
+    #[error(transparent)]
+    Resumed(#[from] Discontinuity),
     #[error("an event of a generation that is yet to come")]
     Generation,
     #[error("a list of commands that doesn't end or repeats itself")]

@@ -30,7 +30,6 @@ pub(super) fn output(piece: &Output, newest: u64) -> Result<CommandEvent, Broken
         Stream::Stdout => output::Stream::Stdout,
         Stream::Stderr => output::Stream::Stderr,
     };
-    // The one copy on this side. A slice would keep a whole receive buffer alive for as long as its reader is slow.
     let data = piece.data.to_vec();
     let kind = Kind::Output(commands::Output { stream: stream.into(), offset: head.offset, data });
     Ok(CommandEvent {

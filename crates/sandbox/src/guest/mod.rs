@@ -12,8 +12,8 @@
 //! the rules of the connection (its `HostConnection`), and [`check`] for what a reply says. The first failure
 //! ends the sandbox's connection and streams for good, and touches nothing else.
 //!
-//! What callers wait for survives a lost connection: requests that may be repeated are, readers resume behind the
-//! last event they were given.
+//! What callers wait for survives a lost connection: requests that may be repeated are, and each command's spooler goes
+//! on behind the last event in its spool. Readers read there ([`crate::spool`]) and notice nothing.
 
 pub(crate) mod check;
 mod client;
@@ -22,8 +22,7 @@ mod handshake;
 mod link;
 mod open;
 mod owner;
-mod readers;
-mod stream;
+mod spoolers;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -32,7 +31,6 @@ pub(crate) use client::{CallError, GuestClient};
 pub(crate) use events::exit;
 pub(crate) use handshake::{HandshakeError, handshake};
 pub(crate) use owner::{Assignment, Owner, Setup};
-pub(crate) use stream::CommandStream;
 pub(crate) use text::printable;
 
 use space_node_proto::worker::UnreadyReason;

@@ -1,7 +1,8 @@
-//! The task that owns a guest: its connection, what was asked of it, and its readers.
+//! The task that owns a guest: its connection, what was asked of it, and what its commands write.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    os::fd::OwnedFd,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -25,10 +26,15 @@ use super::{
     events,
     link::{Link, LinkError, QueueError},
     open::{Rest, refused},
-    readers::Readers,
+    spoolers::Spoolers,
     text::printable,
 };
-use crate::{fail_point, limits, metrics::Metrics, node::NodeHandle};
+use crate::{
+    fail_point, limits,
+    metrics::Metrics,
+    node::NodeHandle,
+    spool::{Shelf, SpoolLimits},
+};
 
 /// Who the guest is to be.
 #[derive(Debug, Clone)]
@@ -46,6 +52,9 @@ pub(crate) struct Setup {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) boot_deadline: Duration,
     pub(crate) request_deadline: Duration,
+    /// The sandbox's directory for output. Without one, output is kept in memory, and little of it.
+    pub(crate) spool: Option<OwnedFd>,
+    pub(crate) spool_limits: SpoolLimits,
 }
 
 #[derive(Debug)]
@@ -62,21 +71,18 @@ pub(crate) struct Owner {
     wake: Arc<Notify>,
     fate: Arc<OnceLock<Fate>>,
     pending: HashMap<u32, Pending>,
-    readers: Readers,
+    spoolers: Spoolers,
+    client: GuestClient,
     notices: u32,
 }
 
 impl Owner {
-    pub(crate) fn new(setup: Setup) -> (Self, GuestClient) {
+    pub(crate) fn new(mut setup: Setup) -> (Self, GuestClient) {
         let (sender, calls) = mpsc::channel(limits::REQUESTS);
         let wake = Arc::new(Notify::new());
         let fate = Arc::new(OnceLock::new());
-        let client = GuestClient {
-            calls: sender,
-            wake: Arc::clone(&wake),
-            fate: Arc::clone(&fate),
-            deadline: setup.request_deadline,
-        };
+        let client = GuestClient { calls: sender, fate: Arc::clone(&fate), deadline: setup.request_deadline };
+        let shelf = Shelf::new(setup.spool.take(), setup.spool_limits, Arc::clone(&wake));
         let owner = Self {
             setup,
             agent_version: String::new(),
@@ -85,7 +91,8 @@ impl Owner {
             wake,
             fate,
             pending: HashMap::new(),
-            readers: Readers::default(),
+            spoolers: Spoolers::new(shelf),
+            client: client.clone(),
             notices: 0,
         };
         (owner, client)
@@ -97,15 +104,24 @@ impl Owner {
 
     /// Serves the guest until `stop` or until it can't be served any more, and tells noded which.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let client = self.client.clone();
+        let fresh = self.setup.assignment.fresh;
+        let reconciling = async {
+            if !fresh {
+                client.reconcile().await;
+            }
+            std::future::pending::<Fate>().await
+        };
         let fate = tokio::select! {
             () = stop.cancelled() => Fate::Released,
             fate = self.live() => fate,
+            fate = reconciling => fate,
         };
         self.fate.get_or_init(|| fate);
         if fate == Fate::Protocol {
             self.setup.metrics.guest_protocol_violations.add(1);
         }
-        self.readers.end(fate);
+        self.spoolers.end(fate);
         for (_id, pending) in self.pending.drain() {
             drop(pending.answer.send(Err(CallError::Ended(fate))));
         }
@@ -116,6 +132,7 @@ impl Owner {
     }
 
     async fn live(&mut self) -> Fate {
+        self.spoolers.recover().await;
         let mut rest = Rest::default();
         loop {
             let mut link = match self.connect(&mut rest).await {
@@ -158,11 +175,12 @@ impl Owner {
         while let Some(frame) = link.take()? {
             self.frame(link, frame).await?;
         }
+        self.spoolers.commit(Some(link));
         link.flush()?;
         tokio::select! {
             more = link.transfer() => return more,
             Some(call) = self.calls.recv(), if link.has_room() => self.begin(link, call)?,
-            () = self.wake.notified() => self.readers.tend(link),
+            () = self.wake.notified() => self.spoolers.tend(link),
         }
         Ok(false)
     }
@@ -176,16 +194,17 @@ impl Owner {
                 drop(pending.answer.send(Err(CallError::Lost)));
             }
         }
-        self.readers.resume(link);
+        self.spoolers.resume(link);
     }
 
     fn begin(&mut self, link: &mut Link, call: GuestCall) -> Result<(), LinkError> {
         match call {
             GuestCall::Request { request, answer } => self.ask(link, Pending { request, answer }),
-            GuestCall::Attach { request, feed, opened } => {
+            GuestCall::Attach { request, opened } => {
                 self.setup.metrics.streams_opened.add(1);
-                self.readers.open(link, request, feed, opened);
+                self.spoolers.attach(link, request, opened);
             }
+            GuestCall::Reconcile(known) => self.spoolers.reconcile(link, &known),
             GuestCall::Accuse(broken) => return Err(broken.into()),
         }
         Ok(())
@@ -224,12 +243,14 @@ impl Owner {
             GuestFrame::Reply { id, reply } => self.reply(id, reply)?,
             GuestFrame::Refusal { id: 0, refusal } => return Err(refused(&refusal)),
             GuestFrame::Refusal { id, refusal } => self.refusal(id, &refusal),
-            GuestFrame::Event { id, event } => self.readers.event(link, id, events::event(event, newest)?)?,
+            GuestFrame::Event { id, event } => {
+                self.spoolers.event(link, id, &events::event(event, newest)?)?;
+            }
             GuestFrame::Output { id, output } => {
                 self.setup.metrics.output_bytes.add(output.data.len() as u64);
-                self.readers.event(link, id, events::output(&output, newest)?)?;
+                self.spoolers.event(link, id, &events::output(&output, newest)?)?;
             }
-            GuestFrame::End { id, .. } => self.readers.ended(id),
+            GuestFrame::End { id, .. } => self.spoolers.ended(link, id),
             GuestFrame::Notice(notice) => self.notice(link, &notice).await?,
             // The rules let a second one through to nobody.
             GuestFrame::Hello(_) => return Err(Broken::Rule(space_guest_proto::Violation::Hello).into()),
@@ -245,7 +266,7 @@ impl Owner {
             return Ok(());
         }
         match reply {
-            Reply::AttachCommand(reply) => self.readers.accepted(id, &reply),
+            Reply::AttachCommand(reply) => self.spoolers.accepted(id, &reply),
             Reply::Personalise(_)
             | Reply::Health(_)
             | Reply::SetClock(_)
@@ -264,7 +285,7 @@ impl Owner {
         let error = CallError::Refused { code, message: printable(&refusal.message, limits::TEXT) };
         match self.pending.remove(&id) {
             Some(pending) => drop(pending.answer.send(Err(error))),
-            None => self.readers.refused(id, error),
+            None => self.spoolers.refused(id, &error),
         }
     }
 

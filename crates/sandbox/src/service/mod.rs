@@ -10,15 +10,14 @@ mod file_status;
 mod files;
 mod status;
 
-use std::{collections::HashSet, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{TryStreamExt, stream::MapErr};
 use space_guest_proto::{
-    Reply, limits as guest_limits,
+    Reply,
     message::{
         AttachCommandRequest as GuestAttach, Command as GuestCommand, CreateCommandRequest as GuestCreate,
-        GetCommandRequest as GuestGet, ListCommandsRequest as GuestList, SignalCommandRequest as GuestSignal,
-        WriteStdinRequest as GuestWrite,
+        GetCommandRequest as GuestGet, SignalCommandRequest as GuestSignal, WriteStdinRequest as GuestWrite,
     },
     validate,
 };
@@ -37,15 +36,14 @@ use tracing::error;
 
 use crate::{
     fail_point,
-    guest::{CallError, CommandStream, Fate, GuestClient, check::Broken},
+    guest::{CallError, GuestClient},
     limits,
     listener::Connection,
     metrics::Metrics,
     sandboxes::Sandboxes,
+    spool::CommandStream,
 };
 
-/// What a list may hold beside the specifications.
-const LIST_BYTES: usize = guest_limits::SPECS_BYTES + guest_limits::COMMANDS * 4096;
 const PING: Duration = limits::RPC_KEEPALIVE;
 
 pub(crate) struct CommandService {
@@ -112,7 +110,7 @@ impl Commands for CommandService {
         validate::command_id(&command_id).map_err(|error| status::invalid(&error))?;
         let create = create.map(|spec| convert::checked_spec(Some(spec))).transpose()?;
         fail_point::EXEC_RECEIVED.pass();
-        // The guest's owner fills in the credit.
+        // The command's spooler fills in the credit.
         let stream = guest.attach(GuestAttach { command_id, after_sequence, credit: 0, create }).await?;
         fail_point::EXEC_ACCEPTED.pass();
         Ok(Response::new(stream.map_err(Status::from as fn(CallError) -> Status)))
@@ -162,39 +160,8 @@ impl Commands for CommandService {
     ) -> Result<Response<ListCommandsReply>, Status> {
         let ListCommandsRequest { sandbox_id, generation } = request.into_inner();
         let guest = self.guest(&sandbox_id, generation)?;
-        if let Some(commands) = list(&guest).await? {
-            return Ok(Response::new(ListCommandsReply { commands }));
-        }
-        guest.accuse(Broken::List).await;
-        Err(CallError::Ended(Fate::Protocol).into())
-    }
-}
-
-/// All pages. `None`: they have no end, repeat themselves or hold more than a guest remembers.
-async fn list(guest: &GuestClient) -> Result<Option<Vec<Command>>, Status> {
-    let mut commands: Vec<Command> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    loop {
-        let after_command_id = commands.last().map_or_else(String::new, |last| last.command_id.clone());
-        let Reply::ListCommands(page) = guest.call(GuestList { after_command_id }).await? else {
-            return Ok(None);
-        };
-        bytes += page.encoded_commands.iter().map(bytes::Bytes::len).sum::<usize>();
-        let Ok(found) = page.commands() else { return Ok(None) };
-        let empty = found.is_empty();
-        for command in found {
-            if !seen.insert(command.command_id.clone()) {
-                return Ok(None);
-            }
-            commands.push(convert::command(command));
-        }
-        if commands.len() > guest_limits::COMMANDS || bytes > LIST_BYTES || (empty && page.more) {
-            return Ok(None);
-        }
-        if !page.more {
-            return Ok(Some(commands));
-        }
+        let commands = guest.list().await?.into_iter().map(convert::command).collect();
+        Ok(Response::new(ListCommandsReply { commands }))
     }
 }
 

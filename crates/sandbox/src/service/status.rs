@@ -30,6 +30,7 @@ impl From<CallError> for Status {
             CallError::Refused { code, message } => refusal(code, &message),
             CallError::Silent | CallError::Lost | CallError::Ended(_) => Self::unavailable(error.to_string()),
             CallError::TooMany => Self::resource_exhausted(error.to_string()),
+            CallError::Unreadable => Self::data_loss(error.to_string()),
             CallError::TooLarge => Self::invalid_argument(error.to_string()),
         }
     }

@@ -11,7 +11,7 @@ use std::{
     io::IoSlice,
     mem::MaybeUninit,
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -29,7 +29,7 @@ use space_node_proto::{
         Assign, Configure, Connection, FromWorker, Release, Shutdown, ToWorker, from_worker, to_worker,
     },
 };
-use space_sandbox::{SandboxdConfig, sys, worker};
+use space_sandbox::{SandboxdConfig, spool::SpoolLimits, sys, worker};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::mpsc,
@@ -81,14 +81,34 @@ pub(crate) struct TestNode {
     pub(crate) address: SocketAddr,
     pub(crate) told: mpsc::UnboundedReceiver<from_worker::Kind>,
     pub(crate) worker: JoinHandle<Result<(), worker::WorkerError>>,
+    /// Of the sandboxes' spools; another worker may have the same.
+    pub(crate) spools: Arc<tempfile::TempDir>,
 }
 
 impl TestNode {
     pub(crate) async fn start(dial: Dial) -> Self {
-        Self::start_with(dial, PATIENCE).await
+        Self::start_with_spools(dial, Arc::new(tempfile::tempdir().unwrap()), SpoolLimits::default()).await
     }
 
     pub(crate) async fn start_with(dial: Dial, request_deadline: Duration) -> Self {
+        let spools = Arc::new(tempfile::tempdir().unwrap());
+        Self::start_fully(dial, request_deadline, spools, SpoolLimits::default()).await
+    }
+
+    pub(crate) async fn start_with_spools(
+        dial: Dial,
+        spools: Arc<tempfile::TempDir>,
+        spool_limits: SpoolLimits,
+    ) -> Self {
+        Self::start_fully(dial, PATIENCE, spools, spool_limits).await
+    }
+
+    async fn start_fully(
+        dial: Dial,
+        request_deadline: Duration,
+        spools: Arc<tempfile::TempDir>,
+        spool_limits: SpoolLimits,
+    ) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -97,6 +117,7 @@ impl TestNode {
             request_deadline,
             summary_interval: Duration::from_mins(1),
             log: String::new(),
+            spool_limits,
         };
         let worker = tokio::spawn(worker::run(theirs, config));
         let socket = Arc::new(sys::watched(ours, Interest::READABLE).unwrap());
@@ -104,7 +125,7 @@ impl TestNode {
         tokio::spawn(play_node(Arc::clone(&socket), dial, tell));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut node = Self { socket, authority: Authority::new(), address, told, worker };
+        let mut node = Self { socket, authority: Authority::new(), address, told, worker, spools };
         node.configure(Some(&listener.into()));
         assert!(matches!(node.told().await, from_worker::Kind::Configured(_)));
         node
@@ -119,26 +140,42 @@ impl TestNode {
             private_key_pem,
             authority_pem: self.authority.pem(),
         };
-        send(&self.socket, to_worker::Kind::Configure(configure), listener);
+        let attached: Vec<_> = listener.into_iter().map(AsFd::as_fd).collect();
+        send(&self.socket, to_worker::Kind::Configure(configure), &attached);
     }
 
+    /// A sandbox that has just been started, with its console or one that says nothing.
     pub(crate) fn assign(&self, sandbox_id: &str, generation: u64, console: Option<&OwnedFd>) {
+        self.hand_over(sandbox_id, generation, true, console);
+    }
+
+    /// A sandbox that an earlier worker served.
+    pub(crate) fn assign_again(&self, sandbox_id: &str, generation: u64) {
+        self.hand_over(sandbox_id, generation, false, None);
+    }
+
+    fn hand_over(&self, sandbox_id: &str, generation: u64, fresh: bool, console: Option<&OwnedFd>) {
         let assign = Assign {
             sandbox_id: sandbox_id.to_owned(),
             generation,
             hostname: "box".to_owned(),
             env: HashMap::from([("GREETING".to_owned(), "hello".to_owned())]),
-            fresh: true,
+            fresh,
         };
-        send(&self.socket, to_worker::Kind::Assign(assign), console);
+        let spool = self.spools.path().join(sandbox_id);
+        std::fs::create_dir_all(&spool).unwrap();
+        let spool = OwnedFd::from(std::fs::File::open(&spool).unwrap());
+        let silent = OwnedFd::from(std::io::pipe().unwrap().0);
+        let console = console.unwrap_or(&silent);
+        send(&self.socket, to_worker::Kind::Assign(assign), &[console.as_fd(), spool.as_fd()]);
     }
 
     pub(crate) fn release(&self, sandbox_id: &str) {
-        send(&self.socket, to_worker::Kind::Release(Release { sandbox_id: sandbox_id.to_owned() }), None);
+        send(&self.socket, to_worker::Kind::Release(Release { sandbox_id: sandbox_id.to_owned() }), &[]);
     }
 
     pub(crate) fn shut_down(&self) {
-        send(&self.socket, to_worker::Kind::Shutdown(Shutdown {}), None);
+        send(&self.socket, to_worker::Kind::Shutdown(Shutdown {}), &[]);
     }
 
     pub(crate) async fn told(&mut self) -> from_worker::Kind {
@@ -180,13 +217,12 @@ impl TestNode {
     }
 }
 
-fn send(socket: &AsyncFd<OwnedFd>, kind: to_worker::Kind, descriptor: Option<&OwnedFd>) {
+fn send(socket: &AsyncFd<OwnedFd>, kind: to_worker::Kind, descriptors: &[BorrowedFd<'_>]) {
     let bytes = ToWorker { kind: Some(kind) }.encode_to_vec();
-    let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
     rustix::net::sendmsg(socket.get_ref(), &[IoSlice::new(&bytes)], &mut control, SendFlags::empty())
         .unwrap();
@@ -209,7 +245,8 @@ async fn play_node(
                 let descriptor = dial(&connect.sandbox_id);
                 let error = if descriptor.is_some() { "" } else { "no socket" }.to_owned();
                 let answer = Connection { request_id: connect.request_id, error };
-                send(&socket, to_worker::Kind::Connection(answer), descriptor.as_ref());
+                let attached: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+                send(&socket, to_worker::Kind::Connection(answer), &attached);
             }
             kind @ (from_worker::Kind::Configured(_)
             | from_worker::Kind::Ready(_)

@@ -3,10 +3,16 @@
 use std::collections::HashMap;
 
 use futures::FutureExt;
+use prost::Message;
 use space_guest_proto::{
     Output, OutputHead, Stream,
-    message::{AttachCommandRequest, End, EndReason, Event, EventKind, Exit, Gap, Started},
+    message::{
+        AttachCommandRequest, End, EndReason, Event, EventKind, Exit, Gap, ListCommandsReply, SetClockReply,
+        Started,
+    },
 };
+
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -45,6 +51,27 @@ pub(super) struct Agent<'a> {
     pub(super) first_kept: u64,
     /// Subscriptions that were made, over all connections.
     pub(super) attached: usize,
+    /// The most that were open at a time.
+    pub(super) most: usize,
+    /// Told of each subscription that is made, and of each that is left.
+    pub(super) taken: Arc<Notify>,
+    pub(super) left: Arc<Notify>,
+    /// What it says when it is asked for its commands; with none it is silent.
+    pub(super) listed: Option<Vec<Command>>,
+}
+
+impl<'a> Agent<'a> {
+    pub(super) fn new(script: &'a [Said]) -> Self {
+        Self {
+            script,
+            first_kept: 0,
+            attached: 0,
+            most: 0,
+            taken: Arc::default(),
+            left: Arc::default(),
+            listed: None,
+        }
+    }
 }
 
 impl Agent<'_> {
@@ -92,14 +119,26 @@ impl Agent<'_> {
         match frame {
             HostFrame::Hello(_) => encoded(&GuestFrame::Hello(Hello { generation: GENERATION, ..hello() })),
             HostFrame::Request { id, request: Request::AttachCommand(request) } => {
-                let AttachCommandRequest { after_sequence, credit, .. } = request;
+                let AttachCommandRequest { command_id, after_sequence, credit, .. } = request;
                 self.attached += 1;
+                self.taken.notify_one();
+                self.most = self.most.max(subscriptions.len() + 1);
                 subscriptions.insert(id, Subscription { next: after_sequence + 1, credit });
-                encoded(&GuestFrame::reply(id, AttachCommandReply { command: Some(running("c")) }))
+                encoded(&GuestFrame::reply(id, AttachCommandReply { command: Some(running(&command_id)) }))
             }
             HostFrame::Request { id, request: Request::Personalise(_) } => {
                 encoded(&GuestFrame::reply(id, PersonaliseReply::default()))
             }
+            HostFrame::Request { id, request: Request::SetClock(_) } => {
+                encoded(&GuestFrame::reply(id, SetClockReply::default()))
+            }
+            HostFrame::Request { id, request: Request::ListCommands(_) } => match &self.listed {
+                Some(commands) => {
+                    let encoded_commands = commands.iter().map(|c| c.encode_to_vec().into()).collect();
+                    encoded(&GuestFrame::reply(id, ListCommandsReply { encoded_commands, more: false }))
+                }
+                None => Vec::new(),
+            },
             HostFrame::Credit { id, bytes } => {
                 if let Some(subscription) = subscriptions.get_mut(&id) {
                     subscription.credit += bytes;
@@ -107,7 +146,10 @@ impl Agent<'_> {
                 Vec::new()
             }
             HostFrame::Detach { id } => match subscriptions.remove(&id) {
-                Some(_) => encoded(&end(id, EndReason::Detached)),
+                Some(_) => {
+                    self.left.notify_one();
+                    encoded(&end(id, EndReason::Detached))
+                }
                 None => Vec::new(),
             },
             HostFrame::NoticeTaken => Vec::new(),

@@ -11,6 +11,7 @@ mod agent;
 mod boot;
 mod lies;
 mod resume;
+mod spooling;
 
 use std::{
     collections::BTreeMap,
@@ -40,6 +41,7 @@ use super::{Assignment, GuestClient, Owner, Setup};
 use crate::{
     metrics::Metrics,
     node::{NodeHandle, NodeRequest},
+    spool::tests::SMALL,
 };
 
 const GENERATION: u64 = 3;
@@ -58,11 +60,17 @@ struct Bench {
     connections: mpsc::UnboundedReceiver<UnixStream>,
     /// Whether noded connects at all.
     reachable: Arc<AtomicBool>,
+    spool: Arc<tempfile::TempDir>,
     _stop: DropGuard,
 }
 
 impl Bench {
     fn new(fresh: bool, boot_deadline: Duration) -> Self {
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), fresh, boot_deadline)
+    }
+
+    /// With the spools in that directory.
+    fn on(spool: Arc<tempfile::TempDir>, fresh: bool, boot_deadline: Duration) -> Self {
         let (requests, asked) = mpsc::channel(8);
         let (tell, told) = mpsc::unbounded_channel();
         let (connect, connections) = mpsc::unbounded_channel();
@@ -76,10 +84,12 @@ impl Bench {
             metrics: Arc::clone(&metrics),
             boot_deadline,
             request_deadline: PATIENCE,
+            spool: Some(std::fs::File::open(spool.path()).unwrap().into()),
+            spool_limits: SMALL,
         });
         let stop = CancellationToken::new();
         tokio::spawn(owner.run(stop.clone()));
-        Self { client, metrics, told, connections, reachable, _stop: stop.drop_guard() }
+        Self { client, metrics, told, connections, reachable, spool, _stop: stop.drop_guard() }
     }
 
     /// A guest that has been greeted and personalised.
