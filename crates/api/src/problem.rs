@@ -133,6 +133,8 @@ problem_codes! {
     CommandNotRunning = "command_not_running", 409, "The command does not run";
     StdinOffset = "stdin_offset", 409, "Input is missing before this offset";
     StdinClosed = "stdin_closed", 409, "The command's standard input is closed";
+    NoTerminal = "no_terminal", 409, "The command has no terminal";
+    AgentTooOld = "agent_too_old", 409, "The sandbox's agent is too old for this";
     TooManyCommands = "too_many_commands", 429, "The sandbox has too many commands";
     NoCapacity = "no_capacity", 503, "No node has room";
     TemplateNotFound = "template_not_found", 422, "There is no such template";

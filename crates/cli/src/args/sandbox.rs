@@ -86,6 +86,7 @@ impl CommandArgs {
             user: self.user.clone(),
             timeout_seconds: self.timeout,
             stdin,
+            terminal: None,
         }
     }
 }

@@ -10,3 +10,4 @@ mod nodes;
 mod openapi;
 mod problems;
 mod sandboxes;
+mod terminal;

@@ -17,7 +17,7 @@ use std::{
 
 use rustix::{
     fs::{Gid, Mode, Uid},
-    process::{Resource, Rlimit, chdir, geteuid, getrlimit, setrlimit, setsid, umask},
+    process::{Resource, Rlimit, chdir, geteuid, getrlimit, ioctl_tiocsctty, setrlimit, setsid, umask},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 use space_guest_proto::{limits, message::CommandSpec};
@@ -29,12 +29,14 @@ use crate::sys::process::{close_from, execute, exit_now, reset_signals};
 const LAUNCH_DESCRIPTOR: i32 = 3;
 /// More of `/etc/passwd` and `/etc/group` than this is not read.
 const ACCOUNTS_BYTES: u64 = 4 * 1024 * 1024;
+/// What programs may write to a terminal unless the caller knows better.
+const DEFAULT_TERM: &str = "xterm-256color";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// As shells have it.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// The child's ends of its pipes.
+/// The child's ends of its pipes, or thrice its terminal.
 pub(crate) struct ChildEnds {
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
@@ -123,6 +125,10 @@ struct Prepared {
 
 fn prepare(spec: &CommandSpec, sandbox_env: &BTreeMap<String, String>) -> Result<Prepared, LaunchFailure> {
     setsid().map_err(|error| LaunchFailure::because("cannot make a session", error))?;
+    if spec.terminal.is_some() {
+        ioctl_tiocsctty(rustix::stdio::stdin())
+            .map_err(|error| LaunchFailure::because("cannot take the terminal", error))?;
+    }
     reset_signals();
     umask(Mode::from_raw_mode(0o022));
     forget_protection()?;
@@ -205,10 +211,13 @@ fn become_user(account: &Account) -> Result<(), LaunchFailure> {
             Err(LaunchFailure::new("only root can become another user".into()))
         };
     }
-    // So that the command can open /dev/stdout and /dev/stderr, which are these pipes.
+    // So that the command can open /dev/stdout and /dev/stderr, which are these pipes, or its terminal by name.
     for descriptor in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
         if is_pipe(descriptor) {
             rustix::fs::fchown(descriptor, Some(uid), Some(gid)).ok();
+        } else if rustix::termios::isatty(descriptor) {
+            // It stays with the group of terminals.
+            rustix::fs::fchown(descriptor, Some(uid), None).ok();
         }
     }
     let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
@@ -239,6 +248,9 @@ fn environment(
     ];
     let mut all: BTreeMap<String, String> =
         defaults.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if spec.terminal.is_some() {
+        all.insert("TERM".to_owned(), DEFAULT_TERM.to_owned());
+    }
     for (name, value) in sandbox_env.iter().chain(&spec.env) {
         all.insert(name.clone(), value.clone());
     }

@@ -2,7 +2,8 @@
 //! keeps its sandboxes and commands in memory.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
-//! output), `sleep` (until a signal).
+//! output), `sleep` (until a signal), `tty` (its terminal's size on a line, now and when it changes, and what is typed;
+//! until byte 4).
 
 mod commands;
 mod identity;
