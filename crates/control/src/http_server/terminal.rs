@@ -38,7 +38,11 @@ use tokio::{
 };
 
 use self::outbound::Outbound;
-use super::{commands::Attaching, extract::Query, problem::Failure};
+use super::{
+    commands::Attaching,
+    extract::{Pairs, Query},
+    problem::Failure,
+};
 use crate::app::{App, AppError, command_stream::Target, commands::Attacher, terminal::Input};
 
 /// Longest message of a client. Beyond this it is not even read.
@@ -119,7 +123,9 @@ impl FromRequestParts<Arc<App>> for Opening {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         let query = Query::<TerminalQuery>::from_request_parts(parts, app).await;
-        let in_query = query.as_ref().ok().and_then(|query| query.0.token.clone());
+        // Found beside other parameters that are wrong too: its holder is to hear which.
+        let Pairs(pairs) = Pairs::from_request_parts(parts, app).await.unwrap_or(Pairs(Vec::new()));
+        let in_query = pairs.into_iter().find_map(|(name, token)| (name == "token").then_some(token));
         let attaching = Attaching::authorised(parts, app, in_query).await?;
         Ok(Self { attaching, query: query?.0 })
     }
