@@ -13,6 +13,7 @@ mod events;
 mod files;
 mod sandboxes;
 mod streams;
+mod terminal;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use error::ClientError;
 pub use files::{Download, FileWatch, Resume, Written};
 pub use streams::{CommandStream, EventStream, StreamConfig};
+pub use terminal::{Terminal, TerminalEvent};
 
 use crate::{Problem, ProblemCode, headers};
 use backoff::Backoff;
@@ -213,6 +215,8 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
 
 fn http_client(base: &Url) -> Result<reqwest::Client, reqwest::Error> {
     let mut builder = reqwest::Client::builder()
+        // A WebSocket begins as HTTP/1.1, and nothing here needs more.
+        .http1_only()
         .user_agent(concat!("space/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10));
@@ -233,6 +237,19 @@ fn is_loopback(host: &str) -> bool {
 
 fn idempotency_key() -> String {
     uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// A loss that waiting may mend. The command lives in the sandbox, so its node or agent being away for a
+/// moment is one.
+fn passes(error: &ClientError) -> bool {
+    let away = |problem: &Problem| {
+        is_about_the_server(problem.code)
+            || matches!(
+                problem.code,
+                ProblemCode::NodeUnavailable | ProblemCode::GuestUnavailable | ProblemCode::Timeout
+            )
+    };
+    error.is_worth_repeating() || error.problem().is_some_and(away)
 }
 
 /// A proxy's or a booting server's answer that says nothing about the request itself.

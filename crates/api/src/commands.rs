@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use space_types::{CommandId, SandboxId};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{Base64Bytes, FieldErrors, Signal, Timestamp, limits, validate};
+use crate::{Base64Bytes, FieldErrors, Signal, Timestamp, limits, terminal::TerminalSize, validate};
 
 /// Body of `POST /v1/sandboxes/{id}/commands` and `POST /v1/sandboxes/{id}/exec`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -32,9 +32,12 @@ pub struct CreateCommand {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub timeout_seconds: Option<u64>,
-    /// Whether standard input can be written to. Otherwise it is empty.
+    /// Whether standard input can be written to. Otherwise it is empty. A terminal can be in any case.
     #[serde(default)]
     pub stdin: bool,
+    /// Runs the command on a terminal of this size in place of pipes. Its output is all on stdout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
 }
 
 impl CreateCommand {
@@ -60,6 +63,9 @@ impl CreateCommand {
             "timeout_seconds",
             format!("must be 1 to {}", limits::TIMEOUT_SECONDS),
         );
+        if let Some(size) = self.terminal {
+            size.check(&mut errors, "terminal.");
+        }
         errors.finish()
     }
 
@@ -99,6 +105,9 @@ pub struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
     pub stdin: bool,
+    /// It runs on a terminal, which had this size at its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
     pub state: CommandState,
     /// Process id inside the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +167,8 @@ pub struct Attach {
     /// Relative to the address that the API was reached at. The token is not part of it.
     #[schema(example = "/v1/sandboxes/sbx_…/commands/cmd_…/attach")]
     pub url: String,
-    /// Good for this one command: as `Authorization: Bearer` or `?token=`.
+    /// Good for this one command: as `Authorization: Bearer` or `?token=`. Whoever has it can read the command's
+    /// output and, over its WebSocket (`…/terminal`), write its input, resize and signal it.
     pub token: String,
     pub expires_at: Timestamp,
 }
@@ -268,6 +278,7 @@ mod tests {
             user: Some("1000".into()),
             timeout_seconds: Some(1),
             stdin: true,
+            terminal: Some(TerminalSize { rows: 1, columns: 4096 }),
             ..command(&["sh", "-c", ""])
         };
         assert_eq!((full.validate(), command(&["x"]).validate()), (Ok(()), Ok(())));
@@ -296,6 +307,10 @@ mod tests {
             (CreateCommand { user: Some("a:b".into()), ..base() }, "user"),
             (CreateCommand { timeout_seconds: Some(0), ..base() }, "timeout_seconds"),
             (CreateCommand { timeout_seconds: Some(u64::MAX), ..base() }, "timeout_seconds"),
+            (
+                CreateCommand { terminal: Some(TerminalSize { rows: 1, columns: 0 }), ..base() },
+                "terminal.columns",
+            ),
         ];
         for (request, field) in table {
             assert_eq!(fields(request.validate()), [field], "{request:?}");

@@ -24,6 +24,7 @@ mod signal;
 pub mod sse;
 pub mod templates;
 pub mod tenants;
+pub mod terminal;
 mod timestamp;
 pub mod validate;
 

@@ -51,7 +51,9 @@ pub const CWD_BYTES: usize = 4095;
 pub const USER_CHARS: usize = 64;
 /// Longest timeout of a command: seven days.
 pub const TIMEOUT_SECONDS: u64 = 7 * 24 * 3600;
-/// Bytes of one write to a command's standard input.
+/// Rows, and columns, of a terminal.
+pub const TERMINAL_CELLS: u32 = 4096;
+/// Bytes of one write to a command's standard input, and of one message of input on a WebSocket.
 pub const STDIN_WRITE_BYTES: usize = 32 * 1024;
 /// Bytes of each output stream that `exec` answers as JSON; what is beyond is cut off and flagged.
 pub const EXEC_OUTPUT_BYTES: usize = 1024 * 1024;

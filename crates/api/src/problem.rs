@@ -142,6 +142,8 @@ problem_codes! {
     CommandNotRunning = "command_not_running", 409, "The command does not run";
     StdinOffset = "stdin_offset", 409, "Input is missing before this offset";
     StdinClosed = "stdin_closed", 409, "The command's standard input is closed";
+    NoTerminal = "no_terminal", 409, "The command has no terminal";
+    AgentTooOld = "agent_too_old", 409, "The sandbox's agent is too old for this";
     TooManyCommands = "too_many_commands", 429, "The sandbox has too many commands";
     FileNotFound = "file_not_found", 404, "There is no such file or directory";
     FileExists = "file_exists", 409, "The file exists already";

@@ -21,6 +21,7 @@ pub struct UnknownSignal;
 
 impl Signal {
     pub const INT: Self = Self(2);
+    pub const QUIT: Self = Self(3);
     pub const KILL: Self = Self(9);
     pub const TERM: Self = Self(15);
 

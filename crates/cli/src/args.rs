@@ -10,7 +10,7 @@ use space_types::KeyId;
 
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use sandbox::{
-    CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs,
+    CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
 pub(crate) use up::UpArgs;
 
@@ -53,6 +53,11 @@ pub(crate) enum Subcommands {
     Run(RunArgs),
     /// Run a command in a sandbox
     Exec(ExecArgs),
+    /// Open a shell in a sandbox, on this terminal
+    ///
+    /// Without a sandbox one is made, and deleted at the end. `~.` at the start of a line leaves: the command goes
+    /// on, and so does its sandbox. `~~` types a `~` there.
+    Shell(ShellArgs),
     /// List sandboxes
     Ls(ListArgs),
     /// Show a sandbox

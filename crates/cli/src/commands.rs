@@ -10,6 +10,7 @@ mod ls;
 mod node;
 mod rm;
 mod run;
+mod shell;
 mod template;
 mod tenant;
 
@@ -31,6 +32,7 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Create(args) => create::run(&client()?, &global, &args).await,
         Subcommands::Run(args) => run::run(&client()?, &global, &args).await,
         Subcommands::Exec(args) => exec::run(&client()?, &global, &args).await,
+        Subcommands::Shell(args) => shell::run(&client()?, &args).await,
         Subcommands::Ls(args) => ls::run(&client()?, &global, args).await,
         Subcommands::Get(args) => get::run(&client()?, &global, &args).await,
         Subcommands::Events(args) => events::run(&client()?, &global, &args).await,

@@ -7,7 +7,7 @@ use space_api::{Problem, ProblemCode, client::ClientError};
 
 /// Exit code of a failure of SPACE itself.
 pub(crate) const FAILURE: u8 = 1;
-/// The same for `run` and `exec`, whose other codes are the command's own.
+/// The same for `run`, `exec` and `shell`, whose other codes are the command's own.
 pub(crate) const RUN_FAILURE: u8 = 125;
 
 /// Which code a failure of SPACE itself has, by the command that was asked for. Known before the arguments
@@ -19,7 +19,9 @@ pub(crate) fn own_failure_code(arguments: &[OsString]) -> u8 {
         match word.as_ref() {
             "--url" | "--key" => drop(words.next()),
             flag if flag.starts_with('-') => {}
-            command => return if ["run", "exec"].contains(&command) { RUN_FAILURE } else { FAILURE },
+            command => {
+                return if ["run", "exec", "shell"].contains(&command) { RUN_FAILURE } else { FAILURE };
+            }
         }
     }
     FAILURE
@@ -112,6 +114,7 @@ fn problem_hint(problem: &Problem) -> Option<String> {
             "delete sandboxes that are not needed (`space rm`), or ask for a smaller one"
         }
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
+        ProblemCode::AgentTooOld => "make a new sandbox: its agent will know this",
         ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
         ProblemCode::RateLimited | ProblemCode::Unavailable | ProblemCode::ShuttingDown => {
             "try again in a moment"
@@ -136,6 +139,7 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         | ProblemCode::CommandNotRunning
         | ProblemCode::StdinOffset
         | ProblemCode::StdinClosed
+        | ProblemCode::NoTerminal
         | ProblemCode::TooManyCommands
         | ProblemCode::FileNotFound
         | ProblemCode::FileExists

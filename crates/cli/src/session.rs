@@ -9,6 +9,7 @@
 
 mod interrupts;
 mod render;
+pub(crate) mod shell;
 mod stdin;
 
 use std::io::IsTerminal;

@@ -126,7 +126,11 @@ impl Server {
         let (listener, address) = bind(config.http.listen).await?;
         self.http_address = address;
         let router = http_server::router(Arc::clone(&self.app), duration(config.http.request_timeout));
-        self.tasks.spawn("http", http_server::serve(listener, router, tls, self.tasks.shutdown_token()));
+        let (app, shutdown) = (Arc::clone(&self.app), self.tasks.shutdown_token());
+        self.tasks.spawn("http", async move {
+            http_server::serve(listener, router, tls, shutdown).await;
+            http_server::close_sockets(&app).await;
+        });
         Ok(())
     }
 

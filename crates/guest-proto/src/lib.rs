@@ -46,6 +46,13 @@ pub const AGENT_PORT: u32 = 1024;
 /// The vsock port that takes [`job`]s, one a connection.
 pub const JOB_PORT: u32 = 1025;
 
+/// Bits of [`Hello::features`](message::Hello::features).
+pub mod feature {
+    /// The agent gives a command a terminal where its specification asks for one. A host must not send such a
+    /// specification to an agent without it: unknown fields are skipped in silence.
+    pub const TERMINAL: u64 = 1;
+}
+
 /// Oldest protocol version that this build speaks.
 pub const PROTOCOL_MIN: u32 = 1;
 /// Newest protocol version that this build speaks.

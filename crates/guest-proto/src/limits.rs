@@ -43,6 +43,8 @@ pub const SANDBOX_ENV_BYTES: usize = 48 * 1024;
 pub const PATH_BYTES: usize = 4096;
 /// The longest user name.
 pub const USER_BYTES: usize = 256;
+/// Rows, and columns, of a terminal.
+pub const TERMINAL_CELLS: u32 = 4096;
 /// The longest host name (`HOST_NAME_MAX`).
 pub const HOSTNAME_BYTES: usize = 64;
 /// The longest time a command may be given: a year.

@@ -18,7 +18,7 @@ pub struct Hello {
     /// Of the program that speaks, for logs and for `ObservedSandbox.agent_version`.
     #[prost(string, tag = "4")]
     pub version: String,
-    /// Bits of optional features. None is defined yet.
+    /// Bits of optional features, see [`feature`](crate::feature). A bit that is not known means nothing.
     #[prost(uint64, tag = "5")]
     pub features: u64,
     /// Guest only: the generation it was personalised with, 0 if it never was.
@@ -85,6 +85,8 @@ pub enum RefusalCode {
     ShuttingDown = 16,
     /// There is no root filesystem.
     NoRoot = 17,
+    /// The command has no terminal.
+    NoTerminal = 18,
 }
 
 /// Guest to host, id 0, unasked: what the guest is about to do to itself.
@@ -213,9 +215,22 @@ pub struct CommandSpec {
     /// 0: none. At the end SIGTERM to the process group, 5 s later SIGKILL to all the command started.
     #[prost(uint64, tag = "5")]
     pub timeout_ms: u64,
-    /// False: `/dev/null`.
+    /// False: `/dev/null`. A terminal is written to in any case.
     #[prost(bool, tag = "6")]
     pub stdin: bool,
+    /// Stdin, stdout and stderr are one terminal, the controlling one of the command's session. Only for agents
+    /// with [`feature::TERMINAL`](crate::feature::TERMINAL): older ones would run the command on pipes.
+    #[prost(message, optional, tag = "7")]
+    pub terminal: Option<TerminalSize>,
+}
+
+/// Each 1 to [`TERMINAL_CELLS`](crate::limits::TERMINAL_CELLS).
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct TerminalSize {
+    #[prost(uint32, tag = "1")]
+    pub rows: u32,
+    #[prost(uint32, tag = "2")]
+    pub columns: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
@@ -393,7 +408,8 @@ pub struct WriteStdinRequest {
     /// At most [`DATA_BYTES`](crate::limits::DATA_BYTES).
     #[prost(bytes = "bytes", tag = "3")]
     pub data: Bytes,
-    /// Close stdin behind `data`.
+    /// Close stdin behind `data`. A terminal gets its end-of-file character instead if it reads by lines (twice
+    /// behind an unfinished one), and takes no more input afterwards.
     #[prost(bool, tag = "4")]
     pub eof: bool,
 }
@@ -407,12 +423,24 @@ pub struct WriteStdinReply {
 pub struct SignalCommandRequest {
     #[prost(string, tag = "1")]
     pub command_id: String,
-    /// Linux number, 1 to 31; sent to the process group.
+    /// Linux number, 1 to 31; sent to the process group of the command's leader, which with a terminal need not be
+    /// the one in the foreground.
     #[prost(int32, tag = "2")]
     pub signal: i32,
 }
 #[derive(Clone, PartialEq, Message)]
 pub struct SignalCommandReply {}
+
+/// Changes the size of a command's terminal; what runs in its foreground gets SIGWINCH.
+#[derive(Clone, PartialEq, Message)]
+pub struct ResizeTerminalRequest {
+    #[prost(string, tag = "1")]
+    pub command_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub size: Option<TerminalSize>,
+}
+#[derive(Clone, PartialEq, Message)]
+pub struct ResizeTerminalReply {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct GetCommandRequest {

@@ -7,7 +7,7 @@ use prost::Message;
 use crate::{
     job::{Job, OpenJob, Upload, WriteFile},
     limits,
-    message::{CommandSpec, PersonaliseRequest, WriteStdinRequest},
+    message::{CommandSpec, PersonaliseRequest, ResizeTerminalRequest, TerminalSize, WriteStdinRequest},
 };
 
 /// What is wrong with a request.
@@ -57,7 +57,23 @@ pub fn spec(spec: &CommandSpec) -> Result<(), InvalidRequest> {
     if spec.timeout_ms > limits::TIMEOUT_MS {
         return Err(InvalidRequest::TooLarge { field: "timeout_ms", limit: limits::TIMEOUT_MS });
     }
+    if let Some(size) = spec.terminal {
+        terminal(size)?;
+    }
     if spec.encoded_len() > limits::SPEC_BYTES { Err(InvalidRequest::SpecTooLong) } else { Ok(()) }
+}
+
+fn terminal(size: TerminalSize) -> Result<(), InvalidRequest> {
+    at_most("terminal.rows", size.rows, limits::TERMINAL_CELLS)?;
+    at_most("terminal.columns", size.columns, limits::TERMINAL_CELLS)
+}
+
+/// The size that is asked for.
+pub fn resize_terminal(request: &ResizeTerminalRequest) -> Result<TerminalSize, InvalidRequest> {
+    command_id(&request.command_id)?;
+    let size = request.size.ok_or(InvalidRequest::Missing { field: "size" })?;
+    terminal(size)?;
+    Ok(size)
 }
 
 pub fn personalise(request: &PersonaliseRequest) -> Result<(), InvalidRequest> {
@@ -242,6 +258,22 @@ mod tests {
         assert_eq!(list(0, 1), Err(InvalidRequest::Missing { field: "depth" }));
         assert_eq!(list(1, 1001), Err(InvalidRequest::TooLarge { field: "limit", limit: 1000 }));
         assert_eq!(job(&OpenJob::default()), Err(InvalidRequest::Missing { field: "job" }));
+    }
+
+    #[test]
+    fn a_terminal_has_a_size_within_the_limits() {
+        let sized = |rows, columns| {
+            let terminal = Some(TerminalSize { rows, columns });
+            spec(&CommandSpec { terminal, ..spec_of(&["sh"]) })
+        };
+        assert_eq!((sized(1, 1), sized(4096, 4096)), (Ok(()), Ok(())));
+        assert_eq!(sized(0, 80), Err(InvalidRequest::Missing { field: "terminal.rows" }));
+        assert_eq!(sized(24, 4097), Err(InvalidRequest::TooLarge { field: "terminal.columns", limit: 4096 }));
+        let resize = |size| resize_terminal(&ResizeTerminalRequest { command_id: "c".into(), size });
+        let size = TerminalSize { rows: 24, columns: 80 };
+        assert_eq!(resize(Some(size)), Ok(size));
+        assert_eq!(resize(None), Err(InvalidRequest::Missing { field: "size" }));
+        assert!(resize(Some(TerminalSize::default())).is_err());
     }
 
     #[test]

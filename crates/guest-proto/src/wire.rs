@@ -113,6 +113,7 @@ requests! {
     SignalCommand, SignalCommandRequest, SignalCommandReply = 0x23;
     GetCommand, GetCommandRequest, GetCommandReply = 0x24;
     ListCommands, ListCommandsRequest, ListCommandsReply = 0x25;
+    ResizeTerminal, ResizeTerminalRequest, ResizeTerminalReply = 0x26;
 }
 
 /// A frame from the host.

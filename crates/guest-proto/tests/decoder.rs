@@ -43,7 +43,7 @@ fn both(bytes: &[u8], splits: &[usize]) -> [(Vec<String>, Option<String>); 2] {
 /// Mostly headers that are nearly right, so that payloads are reached.
 fn hostile_bytes() -> impl Strategy<Value = Vec<u8>> {
     let frame = (
-        prop_oneof![any::<u8>(), 0_u8..5, 0x10_u8..0x26, 0x40_u8..0x46, 0x90_u8..0xa6],
+        prop_oneof![any::<u8>(), 0_u8..5, 0x10_u8..0x27, 0x40_u8..0x46, 0x90_u8..0xa7],
         prop_oneof![9 => Just(0_u8), 1 => any::<u8>()],
         any::<u32>(),
         prop::collection::vec(any::<u8>(), 0..200),

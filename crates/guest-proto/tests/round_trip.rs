@@ -8,7 +8,7 @@ use space_guest_proto::{
     message::{
         AttachCommandReply, AttachCommandRequest, Command, CommandSpec, CommandState, End, EndReason, Event,
         EventKind, Exit, Hello, Notice, NoticeKind, PersonaliseRequest, Refusal, RefusalCode,
-        WriteStdinRequest,
+        ResizeTerminalReply, ResizeTerminalRequest, TerminalSize, WriteStdinRequest,
     },
 };
 
@@ -20,7 +20,12 @@ fn spec() -> CommandSpec {
         user: "1000".into(),
         timeout_ms: 1500,
         stdin: true,
+        terminal: None,
     }
+}
+
+fn sized() -> CommandSpec {
+    CommandSpec { terminal: Some(TerminalSize { rows: 24, columns: 300 }), ..spec() }
 }
 
 #[test]
@@ -29,8 +34,10 @@ fn host_frames_survive_the_round_trip() {
         command_id: "cmd_1".into(),
         after_sequence: 3,
         credit: 65536,
-        create: Some(spec()),
+        create: Some(sized()),
     };
+    let resize =
+        ResizeTerminalRequest { command_id: "c".into(), size: Some(TerminalSize { rows: 1, columns: 4096 }) };
     let personalise = PersonaliseRequest {
         wall_clock_ns: 1_700_000_000_000_000_000,
         entropy: Bytes::from_static(&[7; 64]),
@@ -45,6 +52,7 @@ fn host_frames_survive_the_round_trip() {
         HostFrame::request(1, attach),
         HostFrame::request(2, personalise),
         HostFrame::request(u32::MAX, stdin),
+        HostFrame::request(3, resize),
         HostFrame::UnknownRequest { id: 4, kind: 0x3f },
         HostFrame::Credit { id: 1, bytes: 4096 },
         HostFrame::Detach { id: 1 },
@@ -73,6 +81,7 @@ fn guest_frames_survive_the_round_trip() {
     let frames = [
         GuestFrame::Hello(Hello { root_error: "no /dev/vda".into(), ..Hello::default() }),
         GuestFrame::reply(1, AttachCommandReply { command: Some(command) }),
+        GuestFrame::reply(3, ResizeTerminalReply {}),
         GuestFrame::Refusal {
             id: 2,
             refusal: Refusal { code: RefusalCode::StdinHole.into(), message: "no".into() },
@@ -114,6 +123,27 @@ fn the_bytes_of_version_1_do_not_change() {
         "1a042f737276220431303030",
         "28dc0b3001",
         "2b000000430000000700000002000000000000000300000000000000040000000000000005000000000000000100000000000000686579",
+    );
+    let shown: Vec<String> = buffer.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(shown.concat(), expected);
+}
+
+#[test]
+fn the_bytes_of_a_terminal_do_not_change() {
+    let mut buffer = BytesMut::new();
+    let size = Some(TerminalSize { rows: 24, columns: 300 });
+    let spec = CommandSpec { argv: vec!["sh".into()], terminal: size, ..CommandSpec::default() };
+    let attach = AttachCommandRequest { command_id: "c".into(), create: Some(spec), ..Default::default() };
+    HostFrame::request(7, attach).encode(&mut buffer).unwrap();
+    HostFrame::request(8, ResizeTerminalRequest { command_id: "c".into(), size })
+        .encode(&mut buffer)
+        .unwrap();
+    let expected = concat!(
+        "10000000210000000700000",
+        "00a0163220b0a0273683a050818",
+        "10ac02",
+        "0a00000026000000080000000a0163",
+        "1205081810ac02",
     );
     let shown: Vec<String> = buffer.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(shown.concat(), expected);

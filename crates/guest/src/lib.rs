@@ -27,6 +27,7 @@ use std::{io, os::unix::net::UnixListener, path::Path};
 use space_guest_proto::message::NoticeKind;
 
 use crate::{
+    command::terminal::Terminals,
     server::{Agent, SIGNALS, Setup},
     sys::signals::SignalFd,
 };
@@ -57,6 +58,7 @@ pub fn serve_unix(path: impl AsRef<Path>) -> io::Result<()> {
         job_listener: job_listener.into(),
         signals: SignalFd::new(&SIGNALS)?,
         cgroups: None,
+        terminals: Some(Terminals::open("/dev/pts")?),
         is_init: false,
         root_error: String::new(),
         warnings: Vec::new(),

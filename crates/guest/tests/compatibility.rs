@@ -13,8 +13,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use kit::{Agent, Client, sh, with_stdin};
 use space_guest_proto::{
-    HostFrame, Reply,
-    message::{HealthRequest, ListCommandsRequest, NoticeKind, RefusalCode, ShutdownRequest},
+    HostFrame, Reply, feature,
+    message::{
+        HealthRequest, ListCommandsRequest, NoticeKind, RefusalCode, ResizeTerminalRequest, ShutdownRequest,
+    },
 };
 
 /// Copies the fixture, so that it is executable whatever the checkout made of it.
@@ -49,6 +51,9 @@ fn exercise(client: &mut Client) {
 fn the_first_agent_is_understood() {
     let directory = tempfile::tempdir().unwrap();
     let mut agent = start("space-guestd-protocol-1-x86_64", directory.path());
-    exercise(&mut agent.personalised());
+    let mut client = agent.personalised();
+    assert_eq!(client.features & feature::TERMINAL, 0, "a host sees that it has no terminals");
+    assert_eq!(client.call(ResizeTerminalRequest::default()), Err(RefusalCode::Unsupported));
+    exercise(&mut client);
     assert!(agent.child.wait().unwrap().success());
 }

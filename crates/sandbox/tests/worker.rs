@@ -9,8 +9,8 @@ use std::{collections::HashMap, io::Write as _, sync::Arc};
 use space_node_proto::{
     commands::{
         AttachCommandRequest, CommandEvent, CommandSpec, CommandState, CreateCommandRequest,
-        GetCommandRequest, ListCommandsRequest, SignalCommandRequest, WriteStdinRequest, command_event::Kind,
-        commands_client::CommandsClient, output,
+        GetCommandRequest, ListCommandsRequest, ResizeTerminalRequest, SignalCommandRequest, TerminalSize,
+        WriteStdinRequest, command_event::Kind, commands_client::CommandsClient, output,
     },
     worker::{HintKind, from_worker},
 };
@@ -485,4 +485,38 @@ async fn a_new_certificate_is_taken_without_a_restart() {
     let mut client = stage.node.connect(&[CONTROL]).await.unwrap();
     let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
     soon(client.list_commands(list)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_terminal_has_the_size_that_it_is_given() {
+    let mut stage = Stage::set().await;
+    let size = |rows, columns| Some(TerminalSize { rows, columns });
+    let spec = CommandSpec { terminal: size(30, 100), ..shell("stty size; read _; stty size", false) };
+    let request = AttachCommandRequest { create: Some(spec), ..attach("tty") };
+    let stream = soon(stage.client.attach_command(request)).await.unwrap().into_inner();
+    let resize = |id: &str, size| ResizeTerminalRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: id.to_owned(),
+        size,
+    };
+    // The terminal is there from the start on, whatever the command has read of it.
+    soon(stage.client.resize_terminal(resize("tty", size(40, 120)))).await.unwrap();
+    let write = WriteStdinRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "tty".to_owned(),
+        data: b"\n".to_vec(),
+        ..WriteStdinRequest::default()
+    };
+    soon(stage.client.write_stdin(write)).await.unwrap();
+    let heard = soon(hear(stream)).await.unwrap();
+    let text = String::from_utf8(heard.stdout).unwrap();
+    assert!(text.ends_with("40 120\r\n") && heard.code == Some(0), "{text}");
+    let bad = soon(stage.client.resize_terminal(resize("tty", size(0, 1)))).await.unwrap_err();
+    assert_eq!(bad.code(), Code::InvalidArgument);
+    stage.run("pipe", "true").await;
+    let none = soon(stage.client.resize_terminal(resize("pipe", size(1, 1)))).await.unwrap_err();
+    assert_eq!(none.code(), Code::FailedPrecondition);
+    assert_eq!(none.metadata().get("space-refusal").unwrap(), "no_terminal");
 }

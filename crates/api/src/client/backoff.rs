@@ -23,14 +23,17 @@ impl Backoff {
     ///
     /// Cancel safe: a cancelled pause has been counted and is not repeated.
     pub(super) async fn pause(&mut self, at_least: Option<Duration>) -> bool {
+        let Some(pause) = self.next(at_least) else { return false };
+        tokio::time::sleep(pause).await;
+        true
+    }
+
+    /// How long to wait for the next attempt; none: give up.
+    pub(super) fn next(&mut self, at_least: Option<Duration>) -> Option<Duration> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let pause = jittered(self.next).max(at_least.unwrap_or_default());
         self.next = (self.next * 2).min(LONGEST);
-        if since.elapsed() + pause > self.patience {
-            return false;
-        }
-        tokio::time::sleep(pause).await;
-        true
+        (since.elapsed() + pause <= self.patience).then_some(pause)
     }
 }
 

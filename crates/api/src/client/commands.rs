@@ -2,13 +2,14 @@
 
 use space_types::{CommandId, SandboxId};
 
-use super::{Client, ClientError, CommandStream, StreamConfig};
+use super::{Client, ClientError, CommandStream, StreamConfig, Terminal};
 use crate::{
     Page, Signal,
     commands::{
         Attach, Command, CommandCreated, CreateCommand, ExecResult, SignalCommand, StdinWritten, WriteStdin,
     },
     sse::Position,
+    terminal::TerminalSize,
 };
 
 impl Client {
@@ -67,6 +68,28 @@ impl Client {
         body: &WriteStdin,
     ) -> Result<StdinWritten, ClientError> {
         self.post(&format!("/v1/sandboxes/{sandbox}/commands/{command}/stdin"), body).await
+    }
+
+    /// Both directions of a command, on a terminal or not; starts it if it has not started. What is typed goes
+    /// behind `input_offset`: 0 for a command that nobody has written to.
+    pub fn command_terminal(
+        &self,
+        sandbox: SandboxId,
+        command: CommandId,
+        input_offset: u64,
+        config: StreamConfig,
+    ) -> Terminal {
+        let path = format!("/v1/sandboxes/{sandbox}/commands/{command}/terminal");
+        Terminal::new(self.clone(), path, input_offset, config)
+    }
+
+    pub async fn command_resize(
+        &self,
+        sandbox: SandboxId,
+        command: CommandId,
+        size: TerminalSize,
+    ) -> Result<(), ClientError> {
+        self.post_unanswered(&format!("/v1/sandboxes/{sandbox}/commands/{command}/resize"), &size).await
     }
 
     pub async fn command_signal(

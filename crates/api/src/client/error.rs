@@ -47,6 +47,9 @@ pub enum ClientError {
         #[source]
         source: serde_json::Error,
     },
+    /// The server refused something that this client said on a WebSocket.
+    #[error("the server closed the connection: {reason} ({code})")]
+    Closed { code: u16, reason: String },
     #[error("still not done after {} seconds", .after.as_secs())]
     Deadline { after: Duration },
 }
@@ -64,6 +67,7 @@ impl ClientError {
             | Self::StreamLost { .. }
             | Self::StreamLimit(_)
             | Self::StreamEvent { .. }
+            | Self::Closed { .. }
             | Self::Deadline { .. } => None,
         }
     }
@@ -81,6 +85,7 @@ impl ClientError {
             | Self::Request { .. }
             | Self::StreamLimit(_)
             | Self::StreamEvent { .. }
+            | Self::Closed { .. }
             | Self::Deadline { .. } => false,
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use space_api::{commands::CreateCommand, sandboxes::CreateSandbox};
-use space_types::{SandboxId, SandboxState};
+use space_api::{commands::CreateCommand, sandboxes::CreateSandbox, terminal::TerminalSize};
+use space_types::{CommandId, SandboxId, SandboxState};
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
@@ -57,6 +57,25 @@ impl NewSandboxArgs {
 /// How to run a command, whichever way the sandbox came about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommandArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Forward standard input even from a terminal; what is piped is forwarded anyhow
+    #[arg(long, short)]
+    pub(crate) interactive: bool,
+    /// Never forward standard input
+    #[arg(long, short, conflicts_with = "interactive")]
+    pub(crate) no_stdin: bool,
+}
+
+impl CommandArgs {
+    pub(crate) fn body(&self, argv: &[String], stdin: bool) -> CreateCommand {
+        CreateCommand { stdin, ..self.settings.body(argv) }
+    }
+}
+
+/// What any command can be given.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SettingArgs {
     /// Variable of the command alone; repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
@@ -69,24 +88,29 @@ pub(crate) struct CommandArgs {
     /// End the command after so many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
-    /// Forward standard input even from a terminal; what is piped is forwarded anyhow
-    #[arg(long, short)]
-    pub(crate) interactive: bool,
-    /// Never forward standard input
-    #[arg(long, short, conflicts_with = "interactive")]
-    pub(crate) no_stdin: bool,
 }
 
-impl CommandArgs {
-    pub(crate) fn body(&self, argv: &[String], stdin: bool) -> CreateCommand {
+impl SettingArgs {
+    fn body(&self, argv: &[String]) -> CreateCommand {
         CreateCommand {
             argv: argv.to_vec(),
             env: map(&self.env),
             cwd: self.cwd.clone(),
             user: self.user.clone(),
             timeout_seconds: self.timeout,
-            stdin,
+            ..CreateCommand::default()
         }
+    }
+
+    /// On a terminal, of the same kind as this one unless another is given.
+    pub(crate) fn terminal_body(&self, argv: &[String], size: TerminalSize) -> CreateCommand {
+        let mut body = CreateCommand { terminal: Some(size), ..self.body(argv) };
+        if let Ok(kind) = std::env::var("TERM")
+            && !kind.is_empty()
+        {
+            body.env.entry("TERM".to_owned()).or_insert(kind);
+        }
+        body
     }
 }
 
@@ -105,11 +129,33 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// The sandbox's id [default: a new one]
+    pub(crate) sandbox: Option<SandboxId>,
+    #[command(flatten)]
+    pub(crate) new: NewSandboxArgs,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Leave a new sandbox in place and print its id at the end
+    #[arg(long, conflicts_with = "sandbox")]
+    pub(crate) keep: bool,
+    /// Come back to a command that was left
+    #[arg(long, value_name = "COMMAND", requires = "sandbox", conflicts_with = "argv")]
+    pub(crate) attach: Option<CommandId>,
+    /// Program and arguments [default: the user's login shell, else bash, else sh]
+    #[arg(last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
     /// The sandbox's id
     pub(crate) sandbox: SandboxId,
     #[command(flatten)]
     pub(crate) command: CommandArgs,
+    /// Run it on a terminal: this one
+    #[arg(long, short, conflicts_with_all = ["interactive", "no_stdin"])]
+    pub(crate) terminal: bool,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGV")]
     pub(crate) argv: Vec<String>,

@@ -5,10 +5,16 @@ use space_api::client::Client;
 use crate::{
     args::{ExecArgs, GlobalArgs},
     error::CliError,
-    session::{self, Interrupts},
+    session::{self, Interrupts, shell},
 };
 
 pub(super) async fn run(client: &Client, global: &GlobalArgs, args: &ExecArgs) -> Result<u8, CliError> {
     let mut interrupts = Interrupts::listen()?;
+    if args.terminal {
+        let local = shell::LocalTerminal::open()?;
+        let body = args.command.settings.terminal_body(&args.argv, local.size());
+        let left = shell::run(client, args.sandbox, &body, local, &mut interrupts).await?;
+        return Ok(left.code());
+    }
     session::run(client, global, args.sandbox, &args.command, &args.argv, &mut interrupts).await
 }

@@ -49,7 +49,7 @@ async fn make_and_use(
 }
 
 /// Accepted is enough: the server finishes it.
-async fn remove(client: &Client, sandbox: SandboxId) -> Result<(), CliError> {
+pub(super) async fn remove(client: &Client, sandbox: SandboxId) -> Result<(), CliError> {
     progress::during("deleting the sandbox", client.sandbox_delete(sandbox, 0)).await?;
     Ok(())
 }

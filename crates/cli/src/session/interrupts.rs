@@ -7,6 +7,7 @@ pub(crate) struct Interrupts {
     int: unix::Signal,
     term: unix::Signal,
     hup: unix::Signal,
+    quit: unix::Signal,
 }
 
 impl Interrupts {
@@ -15,6 +16,7 @@ impl Interrupts {
             int: unix::signal(SignalKind::interrupt())?,
             term: unix::signal(SignalKind::terminate())?,
             hup: unix::signal(SignalKind::hangup())?,
+            quit: unix::signal(SignalKind::quit())?,
         })
     }
 
@@ -24,6 +26,7 @@ impl Interrupts {
             _ = self.int.recv() => Signal::INT,
             _ = self.term.recv() => Signal::TERM,
             _ = self.hup.recv() => Signal::INT,
+            _ = self.quit.recv() => Signal::QUIT,
         }
     }
 }

@@ -75,7 +75,8 @@ fn has_no_reader(error: &ClientError) -> bool {
     })
 }
 
-fn read() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+/// Pieces as they come; the end is that of the channel.
+pub(super) fn read() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();

@@ -1,6 +1,8 @@
 //! A server that says what a test tells it to, and remembers what it was asked.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
+
+mod terminal;
 
 use std::{
     process::{Output, Stdio},
@@ -10,7 +12,7 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::State,
+    extract::{State, ws::WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
@@ -42,6 +44,8 @@ pub(crate) struct Script {
     pub(crate) attach: Vec<Step>,
     /// Answers these requests (`METHOD path`) with a problem.
     pub(crate) refuse: Vec<(&'static str, u16, Value)>,
+    /// What each connection to the terminal does, one after the other.
+    pub(crate) terminal: Vec<Vec<Turn>>,
     /// Bytes of stdin that are taken at once.
     pub(crate) stdin_room: usize,
 }
@@ -49,6 +53,7 @@ pub(crate) struct Script {
 #[derive(Clone)]
 pub(crate) struct Seen {
     pub(crate) request: String,
+    pub(crate) query: String,
     pub(crate) last_event_id: Option<String>,
     pub(crate) authorization: Option<String>,
     pub(crate) idempotency_key: Option<String>,
@@ -60,8 +65,12 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     stdin: Mutex<Vec<u8>>,
     signals: watch::Sender<u32>,
+    connections: Mutex<usize>,
+    sizes: Mutex<Vec<(u32, u32)>>,
     eof: watch::Sender<bool>,
 }
+
+pub(crate) use terminal::Turn;
 
 #[derive(Clone)]
 pub(crate) struct Mock {
@@ -76,6 +85,8 @@ impl Mock {
             seen: Mutex::default(),
             stdin: Mutex::default(),
             signals: watch::channel(0).0,
+            connections: Mutex::default(),
+            sizes: Mutex::default(),
             eof: watch::channel(false).0,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,6 +116,11 @@ impl Mock {
         self.shared.seen.lock().unwrap().clone()
     }
 
+    /// The sizes that terminals were given, in order.
+    pub(crate) fn sizes(&self) -> Vec<(u32, u32)> {
+        self.shared.sizes.lock().unwrap().clone()
+    }
+
     pub(crate) fn stdin(&self) -> Vec<u8> {
         self.shared.stdin.lock().unwrap().clone()
     }
@@ -124,14 +140,17 @@ pub(crate) fn event(id: &str, name: &str, data: &Value) -> Step {
 
 /// The first event of `exec`.
 pub(crate) fn created() -> Step {
-    let data = json!({
+    Step::Send(format!("event: command\ndata: {}\n\n", created_body()))
+}
+
+fn created_body() -> Value {
+    json!({
         "command": {
             "id": COMMAND, "sandbox_id": SANDBOX, "argv": ["x"], "env_names": [], "stdin": true,
             "state": "created", "last_sequence": 0, "created_at": TIME,
         },
         "attach": { "url": format!("/v1/sandboxes/{SANDBOX}/commands/{COMMAND}/attach"), "token": "attach-token", "expires_at": TIME },
-    });
-    Step::Send(format!("event: command\ndata: {data}\n\n"))
+    })
 }
 
 pub(crate) fn problem(code: &str, status: u16, detail: &str) -> Value {
@@ -155,6 +174,7 @@ async fn answer(
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     body: Bytes,
 ) -> Response {
     let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -162,6 +182,7 @@ async fn answer(
     let request = format!("{method} {}", uri.path());
     shared.seen.lock().unwrap().push(Seen {
         request: request.clone(),
+        query: uri.query().unwrap_or_default().to_owned(),
         last_event_id: header("last-event-id"),
         authorization: header("authorization"),
         idempotency_key: header("idempotency-key"),
@@ -175,6 +196,10 @@ async fn answer(
     match (method.as_str(), uri.path().rsplit('/').next().unwrap()) {
         ("POST", "exec") => stream(shared.clone(), shared.script.exec.clone()),
         ("GET", "attach") => stream(shared.clone(), shared.script.attach.clone()),
+        ("POST", "commands") => (StatusCode::CREATED, created_body().to_string()).into_response(),
+        ("GET", "terminal") => {
+            terminal::open(shared.clone(), upgrade.unwrap(), uri.query().unwrap_or_default())
+        }
         ("POST", "stdin") => stdin(&shared, &body),
         ("POST", "signal") => {
             shared.signals.send_modify(|count| *count += 1);

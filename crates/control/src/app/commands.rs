@@ -10,6 +10,7 @@ use space_api::{
         Attach, Command, CommandCreated, CommandState, CreateCommand, Exit, SignalCommand, StdinWritten,
         WriteStdin,
     },
+    terminal::TerminalSize,
 };
 use space_node_proto::commands as proto;
 use space_types::{CommandId, SandboxId, TenantId};
@@ -60,8 +61,14 @@ pub(crate) fn spec(request: &CreateCommand) -> proto::CommandSpec {
         cwd: request.cwd.clone().unwrap_or_default(),
         user: request.user.clone().unwrap_or_default(),
         timeout_ms: request.timeout_seconds.unwrap_or(0).saturating_mul(1000),
-        stdin: request.stdin,
+        stdin: takes_input(request),
+        terminal: request.terminal.map(|size| proto::TerminalSize { rows: size.rows, columns: size.columns }),
     }
+}
+
+/// A terminal does, whatever else was asked for.
+fn takes_input(request: &CreateCommand) -> bool {
+    request.stdin || request.terminal.is_some()
 }
 
 impl App {
@@ -130,13 +137,13 @@ impl App {
     /// wait for the database.
     pub(crate) async fn command_write_stdin(
         &self,
-        tenant: TenantId,
+        tenant: Option<TenantId>,
         sandbox: SandboxId,
         id: CommandId,
         request: &WriteStdin,
     ) -> Result<StdinWritten, AppError> {
         request.validate()?;
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(tenant, sandbox).await?;
         let asked = proto::WriteStdinRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -155,13 +162,13 @@ impl App {
 
     pub(crate) async fn command_signal(
         &self,
-        tenant: TenantId,
+        tenant: Option<TenantId>,
         sandbox: SandboxId,
         id: CommandId,
         request: &SignalCommand,
         claim: Option<&Claim>,
     ) -> Result<Answer<()>, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(tenant, sandbox).await?;
         self.claimed(claim, 204, async {
             let asked = proto::SignalCommandRequest {
                 sandbox_id: sandbox.to_string(),
@@ -174,6 +181,27 @@ impl App {
             Ok(())
         })
         .await
+    }
+
+    /// Of a running command with a terminal.
+    pub(crate) async fn command_resize(
+        &self,
+        tenant: Option<TenantId>,
+        sandbox: SandboxId,
+        id: CommandId,
+        size: TerminalSize,
+    ) -> Result<(), AppError> {
+        size.validate()?;
+        let route = self.route(tenant, sandbox).await?;
+        let asked = proto::ResizeTerminalRequest {
+            sandbox_id: sandbox.to_string(),
+            generation: route.generation,
+            command_id: id.to_string(),
+            size: Some(proto::TerminalSize { rows: size.rows, columns: size.columns }),
+        };
+        let mut client = self.worker(&route)?;
+        self.call(&route, client.resize_terminal(asked)).await?;
+        Ok(())
     }
 
     pub(super) async fn claimed<T: serde::Serialize>(
@@ -264,6 +292,8 @@ pub(super) fn from_status(status: Status) -> AppError {
         (Code::NotFound, _) => AppError::NotFound("command"),
         (Code::FailedPrecondition, "stdin_closed") => AppError::StdinClosed,
         (Code::FailedPrecondition, "not_running") => AppError::CommandNotRunning,
+        (Code::FailedPrecondition, "no_terminal") => AppError::NoTerminal,
+        (Code::Unimplemented, "unsupported") => AppError::AgentTooOld,
         (Code::InvalidArgument, "stdin_hole") => AppError::StdinOffset(0),
         (Code::InvalidArgument, _) => AppError::Refused(status.message().chars().take(200).collect()),
         (Code::AlreadyExists, _) => AppError::CommandExists,
@@ -296,6 +326,7 @@ fn command(sandbox: SandboxId, id: CommandId, found: proto::Command) -> Command 
         user: Some(spec.user).filter(|user| !user.is_empty()),
         timeout_seconds: Some(spec.timeout_ms.div_ceil(1000)).filter(|seconds| *seconds != 0),
         stdin: spec.stdin,
+        terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, columns: size.columns }),
         state,
         pid: Some(found.pid).filter(|pid| *pid != 0),
         exit: found.exit.map(exit),
@@ -314,7 +345,8 @@ fn fill_in(command: &mut Command, request: &CreateCommand) {
     command.cwd.clone_from(&request.cwd);
     command.user.clone_from(&request.user);
     command.timeout_seconds = request.timeout_seconds;
-    command.stdin = request.stdin;
+    command.stdin = takes_input(request);
+    command.terminal = request.terminal;
 }
 
 pub(super) fn exit(found: proto::Exit) -> Exit {

@@ -39,6 +39,10 @@ pub(crate) enum AppError {
     StdinOffset(u64),
     #[error("standard input is closed")]
     StdinClosed,
+    #[error("the command has no terminal")]
+    NoTerminal,
+    #[error("the sandbox's agent is older than this and does not know it")]
+    AgentTooOld,
     #[error("the sandbox has too many commands")]
     TooManyCommands,
     #[error(transparent)]
@@ -135,6 +139,8 @@ impl AppError {
             | Self::CommandNotRunning
             | Self::StdinOffset(_)
             | Self::StdinClosed
+            | Self::NoTerminal
+            | Self::AgentTooOld
             | Self::TooManyCommands
             | Self::File(_)
             | Self::BodyBroken

@@ -24,10 +24,11 @@ pub(crate) mod routes;
 pub(crate) mod sandboxes;
 pub(crate) mod templates;
 pub(crate) mod tenants;
+pub(crate) mod terminal;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use self::{auth::KeyCache, changes::Changes, routes::RouteCache};
@@ -85,6 +86,8 @@ pub(crate) struct App {
     pub(crate) limits: AppLimits,
     /// Streams end when it is cancelled.
     pub(crate) shutdown: CancellationToken,
+    /// WebSockets, which the HTTP server knows nothing of once they are upgraded.
+    pub(crate) sockets: TaskTracker,
 }
 
 impl App {
@@ -108,6 +111,7 @@ impl App {
             limits: AppLimits::from_config(config),
             store,
             shutdown,
+            sockets: TaskTracker::new(),
         }
     }
 

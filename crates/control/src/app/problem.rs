@@ -31,6 +31,8 @@ impl AppError {
             Self::CommandNotRunning => plain(ProblemCode::CommandNotRunning),
             Self::StdinOffset(_) => plain(ProblemCode::StdinOffset).with_field("offset"),
             Self::StdinClosed => plain(ProblemCode::StdinClosed),
+            Self::NoTerminal => plain(ProblemCode::NoTerminal),
+            Self::AgentTooOld => plain(ProblemCode::AgentTooOld),
             Self::TooManyCommands => plain(ProblemCode::TooManyCommands),
             Self::File(error) => error.problem(),
             Self::NodeUnavailable => plain(ProblemCode::NodeUnavailable).with_retry_after(SOON),

@@ -17,6 +17,7 @@ use space_api::{
     },
     headers,
     sse::Output,
+    terminal::TerminalSize,
 };
 use space_types::{CommandId, SandboxId};
 
@@ -116,12 +117,13 @@ pub(super) async fn command_stdin(
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<WriteStdin>,
 ) -> Result<Json<StdinWritten>, Failure> {
-    Ok(Json(app.command_write_stdin(caller.tenant_id, sandbox, command, &post.body).await?))
+    Ok(Json(app.command_write_stdin(Some(caller.tenant_id), sandbox, command, &post.body).await?))
 }
 
 /// Signal a command
 ///
-/// The signal goes to the command's process group.
+/// The signal goes to the process group of the command's leader. On a terminal another group may be in the
+/// foreground: what a key does there (Ctrl-C) is a byte of input.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}/signal", tag = "commands",
     params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path)), request_body = SignalCommand,
     responses(
@@ -134,10 +136,29 @@ pub(super) async fn command_signal(
     post: Post<SignalCommand>,
 ) -> Result<Response, Failure> {
     let claim = post.claim(&caller);
-    match app.command_signal(caller.tenant_id, sandbox, command, &post.body, claim.as_ref()).await? {
+    let tenant = Some(caller.tenant_id);
+    match app.command_signal(tenant, sandbox, command, &post.body, claim.as_ref()).await? {
         Answer::New(()) => Ok(StatusCode::NO_CONTENT.into_response()),
         Answer::Repeated(response) => Ok(repeated(&response)),
     }
+}
+
+/// Resize a command's terminal
+///
+/// What runs in its foreground is told (SIGWINCH). The last size counts, so repeating it is harmless.
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/commands/{command_id}/resize", tag = "commands",
+    params(("sandbox_id" = SandboxId, Path), ("command_id" = CommandId, Path)), request_body = TerminalSize,
+    responses(
+        (status = 204, description = "It has that size."),
+        (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn command_resize(
+    caller: Caller,
+    State(app): State<Arc<App>>,
+    Path((sandbox, command)): Path<(SandboxId, CommandId)>,
+    post: Post<TerminalSize>,
+) -> Result<StatusCode, Failure> {
+    app.command_resize(Some(caller.tenant_id), sandbox, command, post.body).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Run a command
@@ -191,9 +212,9 @@ impl Form {
 
 /// Who attaches to which command: the token or key is looked at before anything else.
 pub(super) struct Attaching {
-    attacher: Attacher,
-    sandbox: SandboxId,
-    command: CommandId,
+    pub(super) attacher: Attacher,
+    pub(super) sandbox: SandboxId,
+    pub(super) command: CommandId,
 }
 
 impl FromRequestParts<Arc<App>> for Attaching {
@@ -202,11 +223,23 @@ impl FromRequestParts<Arc<App>> for Attaching {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         let query = Query::<AttachQuery>::from_request_parts(parts, app).await;
         let in_query = query.as_ref().ok().and_then(|query| query.0.token.clone());
+        let attaching = Self::authorised(parts, app, in_query).await?;
+        query?;
+        Ok(attaching)
+    }
+}
+
+impl Attaching {
+    /// By the token in the query, else by what `Authorization` holds.
+    pub(super) async fn authorised(
+        parts: &mut Parts,
+        app: &Arc<App>,
+        in_query: Option<String>,
+    ) -> Result<Self, Failure> {
         let token = in_query.or_else(|| bearer(parts).map(ToOwned::to_owned));
         let token = token.filter(|token| AttachSigner::looks_like_one(token));
         let Some(token) = token else {
             let caller = Caller::from_request_parts(parts, app).await?;
-            query?;
             let Path((sandbox, command)) = Path::from_request_parts(parts, app).await?;
             return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });
         };

@@ -23,6 +23,7 @@ mod serve;
 mod sse;
 mod templates;
 mod tenants;
+mod terminal;
 mod tls;
 
 use std::{sync::Arc, time::Duration};
@@ -34,6 +35,7 @@ use crate::app::App;
 
 pub(crate) use openapi::document;
 pub(crate) use serve::serve;
+pub(crate) use terminal::close_sockets;
 pub(crate) use tls::{TlsError, server_config};
 
 /// Every operation of the public API, with its description.
@@ -50,6 +52,8 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(commands::command_attach))
         .routes(routes!(commands::command_stdin))
         .routes(routes!(commands::command_signal))
+        .routes(routes!(commands::command_resize))
+        .routes(routes!(terminal::command_terminal))
         .routes(routes!(commands::exec))
         .routes(routes!(files::file_stat, files::file_remove))
         .routes(routes!(files::file_list))

@@ -32,6 +32,8 @@ use crate::app::App;
         space_api::sse::Gap,
         space_api::sse::StreamError,
         space_api::commands::Exit,
+        space_api::terminal::ServerMessage,
+        space_api::terminal::ClientMessage,
     )),
     modifiers(&Bearer)
 )]

@@ -98,8 +98,9 @@ where
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(256);
-    let connection =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+    let connection = builder
+        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router))
+        .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended in disorder");
     }

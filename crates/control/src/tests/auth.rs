@@ -15,15 +15,16 @@ fn body(operation: &str, tenant: &str) -> Option<Value> {
         "command_signal" => json!({"signal": "INT"}),
         "directory_create" => json!({"path": "d"}),
         "file_move" => json!({"from": "a", "to": "b"}),
+        "command_resize" => json!({"rows": 24, "columns": 80}),
         "template_publish" => json!({"name": "t", "digest": format!("sha256:{}", "07".repeat(32)),
             "location": "file:///x", "size_bytes": 4096}),
         "tenant_create" => json!({"name": "another"}),
         "key_create" => json!({"tenant_id": tenant, "name": "k"}),
         "sandbox_list" | "sandbox_get" | "sandbox_delete" | "sandbox_events" | "operation_get"
-        | "operation_events" | "events" | "command_list" | "command_get" | "command_attach" | "file_stat"
-        | "file_list" | "file_read" | "file_write" | "file_remove" | "file_watch" | "archive_read"
-        | "archive_write" | "template_list" | "template_get" | "tenant_list" | "key_list" | "key_revoke"
-        | "node_list" => Value::Null,
+        | "operation_events" | "events" | "command_list" | "command_get" | "command_attach"
+        | "command_terminal" | "file_stat" | "file_list" | "file_read" | "file_write" | "file_remove"
+        | "file_watch" | "archive_read" | "archive_write" | "template_list" | "template_get"
+        | "tenant_list" | "key_list" | "key_revoke" | "node_list" => Value::Null,
         _ => return None,
     })
 }

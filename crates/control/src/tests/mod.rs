@@ -11,3 +11,4 @@ mod nodes;
 mod openapi;
 mod problems;
 mod sandboxes;
+mod terminal;

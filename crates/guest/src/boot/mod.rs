@@ -19,7 +19,7 @@ use rustix::system::{RebootCommand, reboot};
 use space_guest_proto::{AGENT_PORT, JOB_PORT, limits, message::NoticeKind};
 
 use crate::{
-    command::cgroup,
+    command::{cgroup, terminal::Terminals},
     log, memory,
     server::{Agent, SIGNALS, Setup},
     sys::{
@@ -70,14 +70,20 @@ pub(crate) fn run() -> ! {
     warnings.check("oom_score_adj", std::fs::write("/proc/self/oom_score_adj", "-1000"));
     raise_limits(&mut warnings);
     let cgroups = make_cgroups(&mut warnings);
+    let terminals = open_terminals(&mut warnings);
     network::configure(&mut warnings);
     if root_error.is_empty() {
         grow_root(&mut warnings);
     }
-    serve(cgroups, root_error, warnings)
+    serve(cgroups, terminals, root_error, warnings)
 }
 
-fn serve(cgroups: Option<cgroup::Commands>, root_error: String, warnings: Warnings) -> ! {
+fn serve(
+    cgroups: Option<cgroup::Commands>,
+    terminals: Option<Terminals>,
+    root_error: String,
+    warnings: Warnings,
+) -> ! {
     let signals = SignalFd::new(&SIGNALS);
     // The one for jobs first: who gets an answer from this agent can rely on it.
     let job_listener = vsock::listener(JOB_PORT, backlog(limits::JOBS));
@@ -88,6 +94,7 @@ fn serve(cgroups: Option<cgroup::Commands>, root_error: String, warnings: Warnin
             job_listener: job_listener?,
             signals: signals?,
             cgroups,
+            terminals,
             is_init: true,
             root_error,
             warnings: warnings.0,
@@ -140,6 +147,16 @@ fn make_cgroups(warnings: &mut Warnings) -> Option<cgroup::Commands> {
         Ok(commands) => Some(commands),
         Err(error) => {
             warnings.check("make the cgroup of commands", Err(error));
+            None
+        }
+    }
+}
+
+fn open_terminals(warnings: &mut Warnings) -> Option<Terminals> {
+    match Terminals::open(mounts::TERMINALS) {
+        Ok(terminals) => Some(terminals),
+        Err(error) => {
+            warnings.check("open the terminals", Err(error));
             None
         }
     }

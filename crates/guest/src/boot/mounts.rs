@@ -16,6 +16,8 @@ use rustix::{
 use super::Warnings;
 
 pub(super) const ROOT_DEVICE: &str = "/dev/vda";
+/// Where terminals are.
+pub(super) const TERMINALS: &str = "/dev/pts";
 const NEW_ROOT: &str = "/newroot";
 
 /// Why the guest has no root filesystem.
@@ -50,7 +52,7 @@ const BASIC: [Mount; 3] = [
 ];
 
 const SYSTEM: [Mount; 5] = [
-    tree("devpts", "/dev/pts", MountFlags::NOSUID.union(MountFlags::NOEXEC), "gid=5,mode=0620,ptmxmode=0666"),
+    tree("devpts", TERMINALS, MountFlags::NOSUID.union(MountFlags::NOEXEC), "gid=5,mode=0620,ptmxmode=0666"),
     tree("tmpfs", "/dev/shm", MountFlags::NOSUID.union(MountFlags::NODEV), "mode=1777"),
     tree("mqueue", "/dev/mqueue", QUIET, ""),
     tree("tmpfs", "/run", MountFlags::NOSUID.union(MountFlags::NODEV), "mode=0755,size=20%"),

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{
     fs::{Gid, Mode, Uid},
-    process::{Resource, Rlimit, chdir, geteuid, getrlimit, setrlimit, setsid, umask},
+    process::{Resource, Rlimit, chdir, geteuid, getrlimit, ioctl_tiocsctty, setrlimit, setsid, umask},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 use space_guest_proto::{limits, message::CommandSpec};
@@ -25,12 +25,14 @@ use crate::{
 
 /// Where the launch pipe lies in the child. Everything above is closed before anything else happens.
 const LAUNCH_DESCRIPTOR: i32 = 3;
+/// What programs may write to a terminal unless the caller knows better.
+const DEFAULT_TERM: &str = "xterm-256color";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// As shells have it.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// The child's ends of its pipes.
+/// The child's ends of its pipes, or thrice its terminal.
 pub(crate) struct ChildEnds {
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
@@ -125,6 +127,10 @@ struct Prepared {
 
 fn prepare(spec: &CommandSpec, sandbox_env: &BTreeMap<String, String>) -> Result<Prepared, LaunchFailure> {
     setsid().map_err(|error| LaunchFailure::because("cannot make a session", error))?;
+    if spec.terminal.is_some() {
+        ioctl_tiocsctty(rustix::stdio::stdin())
+            .map_err(|error| LaunchFailure::because("cannot take the terminal", error))?;
+    }
     reset_signals();
     umask(Mode::from_raw_mode(0o022));
     user::forget_protection()?;
@@ -166,7 +172,7 @@ fn set_limits() {
     }
 }
 
-/// So that the command can open /dev/stdout and /dev/stderr, which are these pipes.
+/// So that the command can open /dev/stdout and /dev/stderr, which are these pipes, or its terminal by name.
 fn give_pipes(account: &Account) {
     if !geteuid().is_root() {
         return;
@@ -175,6 +181,9 @@ fn give_pipes(account: &Account) {
     for descriptor in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
         if is_pipe(descriptor) {
             rustix::fs::fchown(descriptor, Some(uid), Some(gid)).ok();
+        } else if rustix::termios::isatty(descriptor) {
+            // It stays with the group of terminals.
+            rustix::fs::fchown(descriptor, Some(uid), None).ok();
         }
     }
 }
@@ -200,6 +209,9 @@ fn environment(
     ];
     let mut all: BTreeMap<String, String> =
         defaults.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if spec.terminal.is_some() {
+        all.insert("TERM".to_owned(), DEFAULT_TERM.to_owned());
+    }
     for (name, value) in sandbox_env.iter().chain(&spec.env) {
         all.insert(name.clone(), value.clone());
     }

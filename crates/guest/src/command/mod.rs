@@ -7,6 +7,7 @@
 //! - `ring`: what a command put out, bounded (pure).
 //! - `launch`: the forked child's way to its program.
 //! - `process`: the parent's view of a running command: pipes, process group, cgroup, deadline.
+//! - `terminal`: the terminal that a command has in place of pipes, if it asks for one.
 //! - `cgroup`: one for each command.
 //! - `table`: all commands, with the limits on them.
 
@@ -16,6 +17,7 @@ pub(crate) mod process;
 pub(crate) mod ring;
 pub(crate) mod stdin;
 pub(crate) mod table;
+pub(crate) mod terminal;
 
 use std::time::Instant;
 

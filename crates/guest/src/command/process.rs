@@ -1,10 +1,11 @@
-//! The agent's view of a started command: its pipes, its process group, its cgroup and its deadline.
+//! The agent's view of a started command: its pipes or its terminal, its process group, its cgroup and its deadline.
 
 use std::{
     collections::BTreeMap,
     fs::OpenOptions,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -16,13 +17,14 @@ use rustix::{
 };
 use space_guest_proto::{
     Stream, limits,
-    message::{CommandSpec, Exit},
+    message::{CommandSpec, Exit, TerminalSize},
 };
 
 use super::{
     cgroup::Group,
     launch::{self, ChildEnds, LaunchFailure},
     stdin::Stdin,
+    terminal::{Terminal, Terminals},
 };
 use crate::sys::process::{Forked, signal_group, signal_process};
 
@@ -34,7 +36,9 @@ pub(crate) struct Process {
     pub(crate) stdin: Stdin,
     /// Open until the child has its program, or hasn't.
     launch: Option<OwnedFd>,
-    output: [Option<OwnedFd>; 2],
+    output: [Option<Rc<OwnedFd>>; 2],
+    /// Its master is the pipe of stdin and of stdout then, and there is none of stderr.
+    terminal: Option<Terminal>,
     group: Option<Group>,
     deadline: Option<(Instant, AtDeadline)>,
     timed_out: bool,
@@ -69,18 +73,15 @@ impl Process {
         spec: &CommandSpec,
         sandbox_env: &BTreeMap<String, String>,
         group: Option<Group>,
+        terminals: Option<&Terminals>,
     ) -> Result<Self, LaunchFailure> {
         let failed = |error: io::Error| LaunchFailure::new(format!("cannot start a process: {error}"));
-        let (stdin, child_stdin) = stdin_pair(spec.stdin).map_err(failed)?;
-        let (stdout, child_stdout) = output_pair().map_err(failed)?;
-        let (stderr, child_stderr) = output_pair().map_err(failed)?;
         let (launch, child_launch) = output_pair().map_err(failed)?;
-        let ends = ChildEnds {
-            stdin: child_stdin,
-            stdout: child_stdout,
-            stderr: child_stderr,
-            launch: child_launch,
-        };
+        let (own, ends) = match spec.terminal {
+            None => pipes(spec.stdin, child_launch),
+            Some(size) => terminal(size, terminals, child_launch),
+        }
+        .map_err(failed)?;
         let pid = match Group::fork_into(group.as_ref()).map_err(failed)? {
             Forked::Child => launch::run(spec, sandbox_env, ends),
             Forked::Parent(pid) => pid,
@@ -89,9 +90,10 @@ impl Process {
         let deadline = (!time.is_zero()).then(|| (Instant::now() + time, AtDeadline::Terminate));
         Ok(Self {
             pid,
-            stdin: Stdin::new(stdin),
+            stdin: own.stdin,
             launch: Some(launch),
-            output: [Some(stdout), Some(stderr)],
+            output: own.output,
+            terminal: own.terminal,
             group,
             deadline,
             timed_out: false,
@@ -104,6 +106,10 @@ impl Process {
 
     pub(crate) fn output_pipe(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
         self.output[stream.index()].as_ref().map(AsFd::as_fd)
+    }
+
+    pub(crate) fn terminal(&self) -> Option<&Terminal> {
+        self.terminal.as_ref()
     }
 
     /// Asks whether the child has its program. Each outcome is told once.
@@ -127,16 +133,22 @@ impl Process {
         let pipe = &mut self.output[stream.index()];
         let Some(open) = pipe else { return Read::Closed };
         match rustix::io::read(open, buffer) {
-            Ok(0) => {
-                *pipe = None;
-                Read::Closed
-            }
-            Ok(read) => Read::Data(read),
+            Ok(read @ 1..) => Read::Data(read),
             Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
-            Err(_) => {
+            // A terminal that root in the guest hung up reports EIO.
+            Ok(0) | Err(_) => {
                 *pipe = None;
+                self.hang_up();
                 Read::Closed
             }
+        }
+    }
+
+    /// Takes the terminal away from the command and all that it left behind. Nothing where there is none.
+    pub(crate) fn hang_up(&mut self) {
+        if self.terminal.take().is_some() {
+            self.output = [None, None];
+            self.stdin.close();
         }
     }
 
@@ -209,6 +221,35 @@ fn output_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     fcntl_setfl(&read, OFlags::NONBLOCK)?;
     Ok((read, write))
+}
+
+/// The agent's ends of a command's input and output.
+struct OwnEnds {
+    stdin: Stdin,
+    output: [Option<Rc<OwnedFd>>; 2],
+    terminal: Option<Terminal>,
+}
+
+fn pipes(stdin: bool, launch: OwnedFd) -> io::Result<(OwnEnds, ChildEnds)> {
+    let (stdin, child_stdin) = stdin_pair(stdin)?;
+    let (stdout, child_stdout) = output_pair()?;
+    let (stderr, child_stderr) = output_pair()?;
+    let output = [Some(Rc::new(stdout)), Some(Rc::new(stderr))];
+    let own = OwnEnds { stdin: Stdin::new(stdin), output, terminal: None };
+    Ok((own, ChildEnds { stdin: child_stdin, stdout: child_stdout, stderr: child_stderr, launch }))
+}
+
+fn terminal(
+    size: TerminalSize,
+    terminals: Option<&Terminals>,
+    launch: OwnedFd,
+) -> io::Result<(OwnEnds, ChildEnds)> {
+    let terminals = terminals.ok_or_else(|| io::Error::other("this guest has no terminals"))?;
+    let (terminal, slave) = terminals.make(size)?;
+    let stdin = Stdin::terminal(terminal.master());
+    let own = OwnEnds { stdin, output: [Some(terminal.master()), None], terminal: Some(terminal) };
+    let (stdout, stderr) = (slave.try_clone()?, slave.try_clone()?);
+    Ok((own, ChildEnds { stdin: slave, stdout, stderr, launch }))
 }
 
 fn stdin_pair(wanted: bool) -> io::Result<(Option<OwnedFd>, OwnedFd)> {

@@ -2,12 +2,19 @@
 //!
 //! Nothing is buffered but what one write left over; the pipe's own 64 KiB are the buffer. A write is answered
 //! when its last byte is in the pipe, which is how a command that doesn't read holds its writer back.
+//!
+//! A terminal is written to in the same way. Its end of file is a character, sent once and not counted.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
+};
 
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use space_guest_proto::message::RefusalCode;
+
+use super::terminal::end_of_file;
 
 /// Who is told about a write when it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +24,10 @@ pub(crate) struct Writer {
 }
 
 pub(crate) struct Stdin {
-    pipe: Option<OwnedFd>,
+    pipe: Option<Rc<OwnedFd>>,
+    is_terminal: bool,
+    /// Of a terminal: nothing was written since the last line ended.
+    at_line_start: bool,
     next_offset: u64,
     pending: Option<Pending>,
 }
@@ -43,12 +53,27 @@ pub(crate) enum Written {
 impl Stdin {
     /// `None`: the command's stdin is `/dev/null`.
     pub(crate) fn new(pipe: Option<OwnedFd>) -> Self {
-        Self { pipe, next_offset: 0, pending: None }
+        Self {
+            pipe: pipe.map(Rc::new),
+            is_terminal: false,
+            at_line_start: true,
+            next_offset: 0,
+            pending: None,
+        }
+    }
+
+    pub(crate) fn terminal(master: Rc<OwnedFd>) -> Self {
+        Self { pipe: Some(master), is_terminal: true, ..Self::new(None) }
+    }
+
+    /// A write waits for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// The pipe, for the event loop.
     pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(std::os::fd::AsFd::as_fd)
+        self.pipe.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn write(&mut self, writer: Writer, offset: u64, mut data: Bytes, eof: bool) -> Written {
@@ -62,38 +87,59 @@ impl Stdin {
         if self.pipe.is_none() && !data.is_empty() {
             return Written::Refused(RefusalCode::StdinClosed);
         }
-        self.push(writer, data, eof)
+        let written = self.push(&mut data, eof);
+        if written == Written::Later {
+            // A copy, so as not to keep the receive buffer that it is a slice of.
+            self.pending = Some(Pending { writer, data: Bytes::copy_from_slice(&data), eof });
+        }
+        written
     }
 
     /// Goes on with the write that waits; its writer and what became of it.
     pub(crate) fn resume(&mut self) -> Option<(Writer, Written)> {
-        let Pending { writer, data, eof } = self.pending.take()?;
-        Some((writer, self.push(writer, data, eof)))
+        let Pending { writer, mut data, eof } = self.pending.take()?;
+        let written = self.push(&mut data, eof);
+        if written == Written::Later {
+            self.pending = Some(Pending { writer, data, eof });
+        }
+        Some((writer, written))
     }
 
-    fn push(&mut self, writer: Writer, mut data: Bytes, eof: bool) -> Written {
-        while let Some(pipe) = self.pipe.as_ref().filter(|_| !data.is_empty()) {
-            match rustix::io::write(pipe, &data) {
-                Ok(written) => {
-                    data.advance(written.min(data.len()));
-                    self.next_offset += written as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // A copy, so as not to keep the receive buffer that it is a slice of.
-                    self.pending = Some(Pending { writer, data: Bytes::copy_from_slice(&data), eof });
-                    return Written::Later;
-                }
-                Err(_) => {
-                    self.pipe = None;
-                    return Written::Refused(RefusalCode::StdinClosed);
-                }
+    /// Writes what there is room for, and takes it off `data`.
+    fn push(&mut self, data: &mut Bytes, eof: bool) -> Written {
+        let pushed = self.push_data(data).and_then(|()| if eof { self.end() } else { Ok(()) });
+        match pushed {
+            Ok(()) => Written::Done { next_offset: self.next_offset },
+            Err(Errno::AGAIN) => Written::Later,
+            Err(_) => {
+                self.pipe = None;
+                Written::Refused(RefusalCode::StdinClosed)
             }
         }
-        if eof {
-            self.pipe = None;
+    }
+
+    fn push_data(&mut self, data: &mut Bytes) -> Result<(), Errno> {
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| !data.is_empty()) {
+            let written = write_some(pipe, data)?;
+            let taken = data.split_to(written.min(data.len()));
+            self.at_line_start = taken.last().is_some_and(|last| matches!(last, b'\n' | b'\r'));
+            self.next_offset += taken.len() as u64;
         }
-        Written::Done { next_offset: self.next_offset }
+        Ok(())
+    }
+
+    /// Nothing comes behind this. On a terminal one end-of-file character hands an unfinished line over; only one
+    /// at a line's start is the end.
+    fn end(&mut self) -> Result<(), Errno> {
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| self.is_terminal) {
+            let Some(character) = end_of_file(pipe.as_fd()) else { break };
+            write_some(pipe, &[character])?;
+            if std::mem::replace(&mut self.at_line_start, true) {
+                break;
+            }
+        }
+        self.pipe = None;
+        Ok(())
     }
 
     /// Forgets the waiting write if `matches` says so; its writer.
@@ -106,6 +152,17 @@ impl Stdin {
     /// The command has exited.
     pub(crate) fn close(&mut self) {
         self.pipe = None;
+    }
+}
+
+/// At least one byte.
+fn write_some(pipe: &OwnedFd, data: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::write(pipe, data) {
+            Ok(0) => return Err(Errno::AGAIN),
+            Err(Errno::INTR) => {}
+            written => return written,
+        }
     }
 }
 

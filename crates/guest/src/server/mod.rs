@@ -34,7 +34,7 @@ use self::{
     poll::{Interest, Poll, Source},
 };
 use crate::{
-    command::{cgroup, table::Table},
+    command::{cgroup, table::Table, terminal::Terminals},
     sys::signals::SignalFd,
 };
 
@@ -58,6 +58,7 @@ pub(crate) struct Setup {
     pub(crate) job_listener: OwnedFd,
     pub(crate) signals: SignalFd,
     pub(crate) cgroups: Option<cgroup::Commands>,
+    pub(crate) terminals: Option<Terminals>,
     /// Whether this is a guest's PID 1, which sets clocks and names, or a process on a developer's machine.
     pub(crate) is_init: bool,
     pub(crate) root_error: String,
@@ -130,7 +131,10 @@ impl Agent {
             Source::Signals => self.take_signals(),
             Source::Connection(serial) => self.receive(serial),
             Source::Launch(serial) => self.poll_launch(serial),
-            Source::Output(serial, stream) => self.read_output(serial, stream),
+            Source::Output(serial, stream) => {
+                self.read_output(serial, stream);
+                self.resume_terminal(serial);
+            }
             Source::Stdin(serial) => self.resume_stdin(serial),
             Source::JobListener => self.accept_job(),
             Source::Job(serial) => self.cancel_job(serial),

@@ -79,6 +79,7 @@ pub(crate) struct Interest {
 impl Interest {
     pub(crate) const READ: Self = Self { read: true, write: false };
     pub(crate) const WRITE: Self = Self { read: false, write: true };
+    pub(crate) const BOTH: Self = Self { read: true, write: true };
 
     fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();

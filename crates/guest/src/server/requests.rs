@@ -3,12 +3,13 @@
 use prost::Message;
 use rustix::system::sethostname;
 use space_guest_proto::{
-    HostFrame, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request, limits,
+    HostFrame, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request, feature, limits,
     message::{
         AddEntropyReply, AddEntropyRequest, AttachCommandReply, AttachCommandRequest, CreateCommandReply,
         CreateCommandRequest, GetCommandReply, HealthReply, Hello, ListCommandsReply, ListCommandsRequest,
-        NoticeKind, PersonaliseReply, PersonaliseRequest, RefusalCode, Role, SetClockReply, SetClockRequest,
-        ShutdownReply, SignalCommandReply, SignalCommandRequest, WriteStdinRequest,
+        NoticeKind, PersonaliseReply, PersonaliseRequest, RefusalCode, ResizeTerminalReply,
+        ResizeTerminalRequest, Role, SetClockReply, SetClockRequest, ShutdownReply, SignalCommandReply,
+        SignalCommandRequest, WriteStdinRequest,
     },
     validate::{self, InvalidRequest},
 };
@@ -83,7 +84,7 @@ impl Agent {
             protocol_max: PROTOCOL_MAX,
             role: Role::Guest.into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            features: 0,
+            features: feature::TERMINAL,
             generation: self.generation,
             root_error: self.setup.root_error.clone(),
         };
@@ -121,6 +122,7 @@ impl Agent {
             Request::SignalCommand(request) => self.signal_command(&request),
             Request::GetCommand(request) => self.get_command(&request.command_id),
             Request::ListCommands(request) => self.list_commands(&request),
+            Request::ResizeTerminal(request) => self.resize_terminal(&request),
         };
         match answer {
             Ok(Some(reply)) => {
@@ -286,6 +288,13 @@ impl Agent {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(RefusalCode::NotRunning.into()),
             Err(error) => Err(internal(error)),
         }
+    }
+
+    fn resize_terminal(&mut self, request: &ResizeTerminalRequest) -> Answer {
+        let size = validate::resize_terminal(request)?;
+        let serial = self.commands.find(&request.command_id)?;
+        self.resize(serial, size)?;
+        now(ResizeTerminalReply {})
     }
 
     fn get_command(&self, id: &str) -> Answer {

@@ -2,7 +2,8 @@
 //!
 //! A command has exited when its leader was reaped and what lay in its pipes at that moment was read. What
 //! background processes write to the same pipes later is read and dropped, so that they neither hold the exit
-//! back nor die of SIGPIPE.
+//! back nor die of SIGPIPE. A terminal is hung up at that moment: whoever is left in its session sees what closing
+//! a terminal's window would show it.
 
 use std::time::Instant;
 
@@ -12,12 +13,12 @@ use rustix::{
 };
 use space_guest_proto::{
     Stream,
-    message::{Exit, RefusalCode, WriteStdinReply, WriteStdinRequest},
+    message::{Exit, RefusalCode, TerminalSize, WriteStdinReply, WriteStdinRequest},
 };
 
 use super::{
     Agent,
-    poll::{Interest, Source},
+    poll::{Interest, Poll, Source},
     requests::Refused,
 };
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
         launch::LaunchFailure,
         process::{Launch, Process, Read},
         ring::Stamp,
-        stdin::{Stdin, Writer, Written},
+        stdin::{Writer, Written},
     },
 };
 
@@ -45,7 +46,7 @@ impl Agent {
         let group = self.setup.cgroups.as_mut().and_then(crate::command::cgroup::Commands::take);
         let Some(command) = self.commands.get_mut(serial) else { return };
         command.started_at_ms = clock::wall_ms();
-        match Process::spawn(&command.spec, &self.env, group) {
+        match Process::spawn(&command.spec, &self.env, group, self.setup.terminals.as_ref()) {
             Ok(process) => {
                 let pid = process.pid;
                 command.pid = pid.as_raw_nonzero().get().unsigned_abs();
@@ -159,6 +160,7 @@ impl Agent {
         let failure = command.launch_failure.take();
         let Some(process) = command.process.as_mut() else { return };
         let exit = process.exited(status);
+        process.hang_up();
         let group = process.take_group();
         if let (Some(group), Some(cgroups)) = (group, &mut self.setup.cgroups) {
             cgroups.give_back(group);
@@ -174,8 +176,8 @@ impl Agent {
             command.exited_at_ms = stamp.at_ms;
         }
         self.commands.record(serial, |ring| ring.push_exit(stamp));
-        self.drop_drained(serial);
         let writer = self.cancel_stdin_of(serial, |_| true);
+        self.drop_drained(serial);
         if let Some(writer) = writer {
             self.refuse(writer.connection, writer.request, RefusalCode::NotRunning.into());
         }
@@ -197,10 +199,10 @@ impl Agent {
     ) -> Result<(), Refused> {
         let command = self.commands.get_mut(serial).ok_or(RefusalCode::NotFound)?;
         let process = command.process.as_mut().filter(|_| command.exit.is_none());
-        let stdin = &mut process.ok_or(RefusalCode::NotRunning)?.stdin;
-        let written = stdin.write(writer, request.offset, request.data, request.eof);
+        let process = process.ok_or(RefusalCode::NotRunning)?;
+        let written = process.stdin.write(writer, request.offset, request.data, request.eof);
         if written == Written::Later {
-            watch_stdin(&self.poll, serial, stdin);
+            watch_stdin(&self.poll, serial, process);
         }
         self.answer_write(writer, written);
         Ok(())
@@ -212,13 +214,30 @@ impl Agent {
             return;
         };
         let resumed = process.stdin.resume();
-        let waits = resumed.is_some_and(|(_, written)| written == Written::Later);
-        if let Some(pipe) = process.stdin.pipe().filter(|_| !waits) {
-            self.poll.remove(pipe);
+        if !process.stdin.is_waiting() {
+            unwatch_stdin(&self.poll, serial, process);
         }
         if let Some((writer, written)) = resumed {
             self.answer_write(writer, written);
         }
+    }
+
+    /// A terminal is one descriptor for both directions, so whatever happened on it may be room for more.
+    pub(super) fn resume_terminal(&mut self, serial: u64) {
+        let process = self.commands.get(serial).and_then(|command| command.process.as_ref());
+        if process.is_some_and(|process| process.terminal().is_some() && process.stdin.is_waiting()) {
+            self.resume_stdin(serial);
+        }
+    }
+
+    pub(super) fn resize(&mut self, serial: u64, size: TerminalSize) -> Result<(), Refused> {
+        let command = self.commands.get(serial).ok_or(RefusalCode::NotFound)?;
+        if command.spec.terminal.is_none() {
+            return Err(RefusalCode::NoTerminal.into());
+        }
+        let process = command.process.as_ref().filter(|_| command.exit.is_none());
+        let terminal = process.and_then(Process::terminal).ok_or(RefusalCode::NotRunning)?;
+        terminal.resize(size).map_err(|error| Refused::new(RefusalCode::Internal, error.to_string()))
     }
 
     fn answer_write(&mut self, writer: Writer, written: Written) {
@@ -244,9 +263,7 @@ impl Agent {
     fn cancel_stdin_of(&mut self, serial: u64, matches: impl Fn(Writer) -> bool) -> Option<Writer> {
         let process = self.commands.get_mut(serial)?.process.as_mut()?;
         let writer = process.stdin.cancel(matches)?;
-        if let Some(pipe) = process.stdin.pipe() {
-            self.poll.remove(pipe);
-        }
+        unwatch_stdin(&self.poll, serial, process);
         Some(writer)
     }
 }
@@ -255,7 +272,7 @@ fn failed(failure: LaunchFailure) -> Exit {
     Exit { code: i32::from(failure.code), error: failure.text, ..Exit::default() }
 }
 
-fn watch(poll: &super::poll::Poll, serial: u64, process: &Process) -> std::io::Result<()> {
+fn watch(poll: &Poll, serial: u64, process: &Process) -> std::io::Result<()> {
     if let Some(pipe) = process.launch_pipe() {
         poll.add(pipe, Source::Launch(serial), Interest::READ)?;
     }
@@ -267,10 +284,22 @@ fn watch(poll: &super::poll::Poll, serial: u64, process: &Process) -> std::io::R
     Ok(())
 }
 
-fn watch_stdin(poll: &super::poll::Poll, serial: u64, stdin: &Stdin) {
-    if let Some(pipe) = stdin.pipe()
+fn watch_stdin(poll: &Poll, serial: u64, process: &Process) {
+    if let Some(terminal) = process.terminal() {
+        let source = Source::Output(serial, Stream::Stdout);
+        return poll.change(terminal.descriptor(), source, Interest::BOTH);
+    }
+    if let Some(pipe) = process.stdin.pipe()
         && let Err(error) = poll.add(pipe, Source::Stdin(serial), Interest::WRITE)
     {
         crate::log::error(format_args!("cannot watch stdin: {error}"));
+    }
+}
+
+fn unwatch_stdin(poll: &Poll, serial: u64, process: &Process) {
+    if let Some(terminal) = process.terminal() {
+        poll.change(terminal.descriptor(), Source::Output(serial, Stream::Stdout), Interest::READ);
+    } else if let Some(pipe) = process.stdin.pipe() {
+        poll.remove(pipe);
     }
 }

@@ -21,7 +21,7 @@ use space_guest_proto::{
     GuestFrame, HostConnection, HostFrame, Reply, Request, Stream,
     message::{
         AttachCommandRequest, CommandSpec, Event, EventKind, Exit, Gap, Hello, NoticeKind,
-        PersonaliseRequest, Refusal, RefusalCode, SignalCommandRequest, WriteStdinRequest,
+        PersonaliseRequest, Refusal, RefusalCode, SignalCommandRequest, TerminalSize, WriteStdinRequest,
     },
 };
 
@@ -60,7 +60,13 @@ impl Agent {
             }
         };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, buffer: BytesMut::new(), rules: HostConnection::new(), waiting: Vec::new() }
+        Client {
+            stream,
+            buffer: BytesMut::new(),
+            rules: HostConnection::new(),
+            waiting: Vec::new(),
+            features: 0,
+        }
     }
 
     /// A connection on which the hellos were said.
@@ -69,6 +75,7 @@ impl Agent {
         client.send(HostFrame::Hello(Hello { protocol_min: 1, protocol_max: 1, ..Hello::default() }));
         let GuestFrame::Hello(hello) = client.receive() else { panic!("no hello") };
         assert_eq!(hello.protocol_max, 1);
+        client.features = hello.features;
         client
     }
 
@@ -98,6 +105,8 @@ pub(crate) struct Client {
     pub(crate) rules: HostConnection,
     /// Frames that came while another was waited for.
     waiting: Vec<GuestFrame>,
+    /// As the agent's hello has them.
+    pub(crate) features: u64,
 }
 
 /// All that a subscription saw.
@@ -295,6 +304,11 @@ pub(crate) fn sh(script: &str) -> CommandSpec {
 
 pub(crate) fn with_stdin(spec: CommandSpec) -> CommandSpec {
     CommandSpec { stdin: true, ..spec }
+}
+
+/// On a terminal of 24 rows and 80 columns.
+pub(crate) fn on_terminal(spec: CommandSpec) -> CommandSpec {
+    CommandSpec { terminal: Some(TerminalSize { rows: 24, columns: 80 }), ..spec }
 }
 
 /// Variables of a process, by name.

@@ -186,6 +186,7 @@ impl Owner {
 
     fn note_hello(&mut self, hello: &Hello) {
         self.agent_version.clone_from(&hello.version);
+        self.features = hello.features;
         if !hello.root_error.is_empty() {
             let text = printable(&hello.root_error, limits::TEXT);
             info!(sandbox_id = self.setup.node.sandbox_id, text, "the guest has no root filesystem");
@@ -241,7 +242,8 @@ pub(super) fn refused(refusal: &Refusal) -> LinkError {
         | RefusalCode::Forgotten
         | RefusalCode::Busy
         | RefusalCode::ShuttingDown
-        | RefusalCode::NoRoot => std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into(),
+        | RefusalCode::NoRoot
+        | RefusalCode::NoTerminal => std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into(),
     }
 }
 

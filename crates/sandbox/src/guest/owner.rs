@@ -8,8 +8,8 @@ use std::{
 };
 
 use space_guest_proto::{
-    GuestFrame, HostFrame, Reply, Request,
-    message::{Notice, NoticeKind, Refusal, RefusalCode},
+    GuestFrame, HostFrame, Reply, Request, feature,
+    message::{CommandSpec, Notice, NoticeKind, Refusal, RefusalCode},
 };
 use space_node_proto::worker::HintKind;
 use tokio::{
@@ -66,6 +66,8 @@ struct Pending {
 pub(crate) struct Owner {
     pub(super) setup: Setup,
     pub(super) agent_version: String,
+    /// What the agent said it can do beyond the first version of the protocol.
+    pub(super) features: u64,
     ready: bool,
     calls: mpsc::Receiver<GuestCall>,
     wake: Arc<Notify>,
@@ -86,6 +88,7 @@ impl Owner {
         let owner = Self {
             setup,
             agent_version: String::new(),
+            features: 0,
             ready: false,
             calls,
             wake,
@@ -200,6 +203,9 @@ impl Owner {
     fn begin(&mut self, link: &mut Link, call: GuestCall) -> Result<(), LinkError> {
         match call {
             GuestCall::Request { request, answer } => self.ask(link, Pending { request, answer }),
+            GuestCall::Attach { request, opened } if !self.can(request.create.as_ref()) => {
+                drop(opened.send(Err(too_old())));
+            }
             GuestCall::Attach { request, opened } => {
                 self.setup.metrics.streams_opened.add(1);
                 self.spoolers.attach(link, request, opened);
@@ -213,6 +219,12 @@ impl Owner {
     fn ask(&mut self, link: &mut Link, pending: Pending) {
         let Pending { request, answer } = pending;
         if answer.is_closed() {
+            return;
+        }
+        if let Request::CreateCommand(asked) = &request
+            && !self.can(asked.spec.as_ref())
+        {
+            drop(answer.send(Err(too_old())));
             return;
         }
         if !link.may_call(limits::CALLS) {
@@ -235,6 +247,12 @@ impl Owner {
                 drop(answer.send(Err(error.into())));
             }
         }
+    }
+
+    /// Whether the agent understands all of a specification. An older one would skip the wish for a terminal in
+    /// silence.
+    fn can(&self, spec: Option<&CommandSpec>) -> bool {
+        self.features & feature::TERMINAL != 0 || spec.is_none_or(|spec| spec.terminal.is_none())
     }
 
     async fn frame(&mut self, link: &mut Link, frame: GuestFrame) -> Result<(), LinkError> {
@@ -276,7 +294,8 @@ impl Owner {
             | Reply::WriteStdin(_)
             | Reply::SignalCommand(_)
             | Reply::GetCommand(_)
-            | Reply::ListCommands(_) => Err(space_guest_proto::Violation::Unasked(id).into()),
+            | Reply::ListCommands(_)
+            | Reply::ResizeTerminal(_) => Err(space_guest_proto::Violation::Unasked(id).into()),
         }
     }
 
@@ -324,6 +343,11 @@ impl Owner {
     }
 }
 
+/// As an agent refuses a request that it doesn't know.
+fn too_old() -> CallError {
+    CallError::Refused { code: RefusalCode::Unsupported, message: String::new() }
+}
+
 /// A signal would arrive twice; everything else carries an id, an offset or changes nothing.
 const fn may_be_repeated(request: &Request) -> bool {
     match request {
@@ -336,6 +360,7 @@ const fn may_be_repeated(request: &Request) -> bool {
         | Request::AttachCommand(_)
         | Request::WriteStdin(_)
         | Request::GetCommand(_)
-        | Request::ListCommands(_) => true,
+        | Request::ListCommands(_)
+        | Request::ResizeTerminal(_) => true,
     }
 }

@@ -2,10 +2,13 @@
 
 use space_guest_proto::{
     InvalidRequest,
-    message::{Command as GuestCommand, CommandSpec as GuestSpec, CommandState as GuestState},
+    message::{
+        Command as GuestCommand, CommandSpec as GuestSpec, CommandState as GuestState,
+        TerminalSize as GuestSize,
+    },
     validate,
 };
-use space_node_proto::commands::{Command, CommandSpec, CommandState};
+use space_node_proto::commands::{Command, CommandSpec, CommandState, TerminalSize};
 use tonic::Status;
 
 use super::status;
@@ -15,10 +18,15 @@ use crate::guest::exit;
 pub(super) fn checked_spec(spec: Option<CommandSpec>) -> Result<GuestSpec, Status> {
     let spec =
         spec.ok_or(InvalidRequest::Missing { field: "spec" }).map_err(|error| status::invalid(&error))?;
-    let CommandSpec { argv, env, cwd, user, timeout_ms, stdin } = spec;
-    let spec = GuestSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin };
+    let CommandSpec { argv, env, cwd, user, timeout_ms, stdin, terminal } = spec;
+    let terminal = terminal.map(guest_size);
+    let spec = GuestSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin, terminal };
     validate::spec(&spec).map_err(|error| status::invalid(&error))?;
     Ok(spec)
+}
+
+pub(super) const fn guest_size(size: TerminalSize) -> GuestSize {
+    GuestSize { rows: size.rows, columns: size.columns }
 }
 
 pub(super) fn command(command: GuestCommand) -> Command {
@@ -42,13 +50,14 @@ pub(super) fn command(command: GuestCommand) -> Command {
 }
 
 fn spec(spec: GuestSpec) -> CommandSpec {
-    let GuestSpec { argv, env, cwd, user, timeout_ms, stdin } = spec;
-    CommandSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin }
+    let GuestSpec { argv, env, cwd, user, timeout_ms, stdin, terminal } = spec;
+    let terminal = terminal.map(|size| TerminalSize { rows: size.rows, columns: size.columns });
+    CommandSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin, terminal }
 }
 
 #[cfg(test)]
 mod tests {
-    use space_api::{commands::CreateCommand, limits};
+    use space_api::{commands::CreateCommand, limits, terminal::TerminalSize as ApiSize};
 
     use super::*;
 
@@ -66,6 +75,7 @@ mod tests {
             user: Some("x".repeat(limits::USER_CHARS)),
             timeout_seconds: Some(limits::TIMEOUT_SECONDS),
             stdin: true,
+            terminal: Some(ApiSize { rows: limits::TERMINAL_CELLS, columns: limits::TERMINAL_CELLS }),
         };
         assert_eq!(command.validate(), Ok(()));
         let spec = CommandSpec {
@@ -75,6 +85,7 @@ mod tests {
             user: command.user.unwrap_or_default(),
             timeout_ms: limits::TIMEOUT_SECONDS * 1000,
             stdin: true,
+            terminal: Some(TerminalSize { rows: 4096, columns: 4096 }),
         };
         assert!(checked_spec(Some(spec.clone())).is_ok());
         let longer = spec.argv.iter().chain([&"x".repeat(4096)]).cloned().collect();

@@ -17,14 +17,16 @@ use space_guest_proto::{
     Reply,
     message::{
         AttachCommandRequest as GuestAttach, Command as GuestCommand, CreateCommandRequest as GuestCreate,
-        GetCommandRequest as GuestGet, SignalCommandRequest as GuestSignal, WriteStdinRequest as GuestWrite,
+        GetCommandRequest as GuestGet, ResizeTerminalRequest as GuestResize,
+        SignalCommandRequest as GuestSignal, WriteStdinRequest as GuestWrite,
     },
     validate,
 };
 use space_node_proto::{
     commands::{
         AttachCommandRequest, Command, CreateCommandRequest, GetCommandRequest, ListCommandsReply,
-        ListCommandsRequest, SignalCommandReply, SignalCommandRequest, WriteStdinReply, WriteStdinRequest,
+        ListCommandsRequest, ResizeTerminalReply, ResizeTerminalRequest, SignalCommandReply,
+        SignalCommandRequest, WriteStdinReply, WriteStdinRequest,
         commands_server::{Commands, CommandsServer},
     },
     files::files_server::FilesServer,
@@ -142,6 +144,18 @@ impl Commands for CommandService {
             return Err(unexpected());
         };
         Ok(Response::new(SignalCommandReply {}))
+    }
+
+    async fn resize_terminal(
+        &self,
+        request: Request<ResizeTerminalRequest>,
+    ) -> Result<Response<ResizeTerminalReply>, Status> {
+        let ResizeTerminalRequest { sandbox_id, generation, command_id, size } = request.into_inner();
+        let guest = self.guest(&sandbox_id, generation)?;
+        let asked = GuestResize { command_id, size: size.map(convert::guest_size) };
+        validate::resize_terminal(&asked).map_err(|error| status::invalid(&error))?;
+        let Reply::ResizeTerminal(_) = guest.call(asked).await? else { return Err(unexpected()) };
+        Ok(Response::new(ResizeTerminalReply {}))
     }
 
     async fn get_command(&self, request: Request<GetCommandRequest>) -> Result<Response<Command>, Status> {

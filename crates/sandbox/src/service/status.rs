@@ -51,6 +51,7 @@ fn refusal(code: RefusalCode, message: &str) -> Status {
         RefusalCode::StdinClosed => {
             (Code::FailedPrecondition, "stdin_closed", "the command's stdin is closed")
         }
+        RefusalCode::NoTerminal => (Code::FailedPrecondition, "no_terminal", "the command has no terminal"),
         RefusalCode::StaleGeneration => (Code::FailedPrecondition, "stale_generation", "an older generation"),
         RefusalCode::NoRoot => (Code::FailedPrecondition, "no_root", "the sandbox has no root filesystem"),
         RefusalCode::Exhausted => (Code::ResourceExhausted, "exhausted", "a limit of the guest is reached"),

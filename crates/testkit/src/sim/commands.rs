@@ -4,8 +4,8 @@ use std::{pin::Pin, sync::Arc};
 
 use space_node_proto::commands::{
     AttachCommandRequest, Command, CommandEvent, CommandSpec, CreateCommandRequest, GetCommandRequest,
-    ListCommandsReply, ListCommandsRequest, SignalCommandReply, SignalCommandRequest, WriteStdinReply,
-    WriteStdinRequest, commands_server::Commands,
+    ListCommandsReply, ListCommandsRequest, ResizeTerminalReply, ResizeTerminalRequest, SignalCommandReply,
+    SignalCommandRequest, WriteStdinReply, WriteStdinRequest, commands_server::Commands,
 };
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
@@ -110,6 +110,16 @@ impl Commands for CommandService {
         }
         session.signal(asked.signal)?;
         Ok(Response::new(SignalCommandReply {}))
+    }
+
+    async fn resize_terminal(
+        &self,
+        request: Request<ResizeTerminalRequest>,
+    ) -> Result<Response<ResizeTerminalReply>, Status> {
+        let asked = request.into_inner();
+        let session = self.session(&asked.sandbox_id, asked.generation, &asked.command_id)?;
+        session.resize(asked.size.unwrap_or_default())?;
+        Ok(Response::new(ResizeTerminalReply {}))
     }
 
     async fn get_command(&self, request: Request<GetCommandRequest>) -> Result<Response<Command>, Status> {

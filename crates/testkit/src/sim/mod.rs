@@ -2,7 +2,8 @@
 //! one does. It keeps its sandboxes and commands in memory, and their files in temporary directories.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
-//! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered).
+//! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered), `tty` (its terminal's size on
+//! a line, now and when it changes, and what is typed; until byte 4).
 
 mod commands;
 mod disk;

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use space_node_proto::commands::{
-    Command, CommandEvent, CommandSpec, CommandState, Exit, Output, Started, command_event::Kind,
-    output::Stream,
+    Command, CommandEvent, CommandSpec, CommandState, Exit, Output, Started, TerminalSize,
+    command_event::Kind, output::Stream,
 };
 use tokio::sync::watch;
 use tonic::Status;
@@ -91,6 +91,7 @@ impl Session {
             }
             ["exit", code] => self.exit(code.parse().unwrap_or(255), 0),
             ["cat" | "sleep" | "deaf"] => {}
+            ["tty"] => self.show_size(self.spec.terminal.unwrap_or_default()),
             _ => self.exit(i32::from(words != ["true"]) * 127, 0),
         }
     }
@@ -106,10 +107,11 @@ impl Session {
         let seen = usize::try_from(known - offset).unwrap_or(usize::MAX).min(data.len());
         let fresh = &data[seen..];
         self.inner().stdin += fresh.len() as u64;
-        if self.spec.argv == ["cat"] && !fresh.is_empty() {
+        let echoes = self.spec.argv == ["cat"] || self.spec.argv == ["tty"];
+        if echoes && !fresh.is_empty() {
             self.print(fresh);
         }
-        if eof {
+        if eof || (self.spec.terminal.is_some() && fresh.contains(&4)) {
             self.exit(0, 0);
         }
         Ok(self.inner().stdin)
@@ -121,6 +123,21 @@ impl Session {
         }
         self.exit(0, signal);
         Ok(())
+    }
+
+    pub(super) fn resize(&self, size: TerminalSize) -> Result<(), Status> {
+        if self.spec.terminal.is_none() {
+            return Err(refusal(Status::failed_precondition("no terminal"), "no_terminal"));
+        }
+        if self.inner().state != CommandState::Running {
+            return Err(refusal(Status::failed_precondition("not running"), "not_running"));
+        }
+        self.show_size(size);
+        Ok(())
+    }
+
+    fn show_size(&self, size: TerminalSize) {
+        self.print(format!("{} {}\n", size.rows, size.columns).as_bytes());
     }
 
     /// Its sandbox is gone.

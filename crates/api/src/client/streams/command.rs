@@ -4,13 +4,9 @@ use reqwest::{Method, RequestBuilder, Url, header};
 
 use super::StreamConfig;
 use crate::{
-    client::{
-        Call, Client, ClientError, backoff::Backoff, connection::Connection, idempotency_key,
-        is_about_the_server,
-    },
+    client::{Call, Client, ClientError, backoff::Backoff, connection::Connection, idempotency_key, passes},
     commands::{Attach, CommandCreated, CreateCommand},
     headers,
-    problem::{Problem, ProblemCode},
     sse::{CommandEvent, Position},
 };
 
@@ -172,17 +168,4 @@ fn request(client: &Client, source: &Source) -> Result<RequestBuilder, ClientErr
 fn attach_url(base: &Url, url: &str) -> Result<Url, ClientError> {
     let joined = if url.contains("://") { Url::parse(url) } else { base.join(url.trim_start_matches('/')) };
     joined.map_err(|_error| ClientError::Url { url: url.to_owned() })
-}
-
-/// A loss that waiting may mend. The command lives in the sandbox, so its node or agent being away for a
-/// moment is one.
-fn passes(error: &ClientError) -> bool {
-    let away = |problem: &Problem| {
-        is_about_the_server(problem.code)
-            || matches!(
-                problem.code,
-                ProblemCode::NodeUnavailable | ProblemCode::GuestUnavailable | ProblemCode::Timeout
-            )
-    };
-    error.is_worth_repeating() || error.problem().is_some_and(away)
 }

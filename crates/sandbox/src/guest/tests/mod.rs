@@ -12,6 +12,7 @@ mod boot;
 mod lies;
 mod resume;
 mod spooling;
+mod terminal;
 
 use std::{
     collections::BTreeMap,
@@ -201,8 +202,12 @@ impl FakeGuest {
 
     /// Hello for hello, and a reply to being personalised.
     async fn greet(&mut self) {
+        self.greet_as(hello()).await;
+    }
+
+    async fn greet_as(&mut self, hello: Hello) {
         let Some(HostFrame::Hello(_)) = soon(self.receive()).await else { panic!("no hello") };
-        self.send(&GuestFrame::Hello(hello())).await;
+        self.send(&GuestFrame::Hello(hello)).await;
         let (id, Request::Personalise(settings)) = self.request().await else { panic!("not personalised") };
         assert_eq!((settings.entropy.len(), settings.hostname.as_str()), (64, "box"));
         self.send(&GuestFrame::reply(id, PersonaliseReply::default())).await;
