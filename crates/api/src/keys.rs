@@ -1,4 +1,5 @@
-//! API keys, for admins: `POST` and `GET /v1/keys`, `DELETE /v1/keys/{id}`; and how a key is written.
+//! API keys: `POST` and `GET /v1/keys`, `DELETE /v1/keys/{id}`, `POST /v1/keys/{id}/rotate`; and how a key is
+//! written.
 
 use std::{fmt, str::FromStr};
 
@@ -7,35 +8,87 @@ use serde::{Deserialize, Serialize};
 use space_types::{KeyId, TenantId};
 use utoipa::ToSchema;
 
-use crate::{FieldErrors, Timestamp, validate};
+use crate::{FieldErrors, Timestamp, limits, scopes::Scope, validate};
 
-/// Body of `POST /v1/keys`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// Body of `POST /v1/keys`. A key never makes one that may do more, or lives longer, than itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
-    pub tenant_id: TenantId,
     /// For people. 1 to 63 letters, digits, `-`, `_` or `.`.
     pub name: String,
+    /// Whose it is: the caller's own tenant when absent. Another one takes an admin's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<TenantId>,
     #[serde(default)]
     pub role: Role,
+    /// What it may do. When absent: all that the key may which makes it. Not with the role `admin`, which has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Vec<Scope>>,
+    /// It is refused after so long: a minute to ten years. When absent: with the key that makes it, if that ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 60, maximum = 316_224_000)]
+    pub expires_in_seconds: Option<u64>,
 }
 
 impl CreateKey {
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::default();
         validate::check_name(&mut errors, "name", &self.name);
+        let scopes = self.scopes.as_deref();
+        errors.require(
+            scopes.is_none_or(|scopes| !scopes.is_empty()),
+            "scopes",
+            "a key without a scope is good for nothing",
+        );
+        errors.require(
+            scopes.is_none() || self.role == Role::Member,
+            "scopes",
+            "the role `admin` has all of them",
+        );
+        errors.require(
+            self.expires_in_seconds.is_none_or(|seconds| limits::KEY_SECONDS.contains(&seconds)),
+            "expires_in_seconds",
+            format!("must be {} to {}", limits::KEY_SECONDS.start(), limits::KEY_SECONDS.end()),
+        );
         errors.finish()
     }
 }
 
-/// What a key may do.
+/// Body of `POST /v1/keys/{id}/rotate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RotateKey {
+    /// How long the present secret stays valid beside the new one: 0, for one that leaked, to seven days.
+    #[schema(minimum = 0, maximum = 604_800)]
+    pub overlap_seconds: u64,
+}
+
+impl Default for RotateKey {
+    fn default() -> Self {
+        Self { overlap_seconds: 3600 }
+    }
+}
+
+impl RotateKey {
+    pub fn validate(&self) -> Result<(), FieldErrors> {
+        let mut errors = FieldErrors::default();
+        errors.require(
+            self.overlap_seconds <= limits::ROTATION_OVERLAP_SECONDS,
+            "overlap_seconds",
+            format!("must be 0 to {}", limits::ROTATION_OVERLAP_SECONDS),
+        );
+        errors.finish()
+    }
+}
+
+/// How far a key reaches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything within its own tenant.
+    /// What its scopes allow, within its own tenant.
     #[default]
     Member,
-    /// That, and tenants, keys, nodes and templates.
+    /// Everything there, and tenants, all keys, nodes and templates.
     Admin,
 }
 
@@ -61,12 +114,24 @@ pub struct Key {
     pub tenant_id: TenantId,
     pub name: String,
     pub role: Role,
+    pub scopes: Vec<Scope>,
     pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// When its present secret was made, if that is not the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotated_at: Option<Timestamp>,
+    /// Until when the secret before that is valid too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_secret_until: Option<Timestamp>,
+    /// To about a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Answer of `POST /v1/keys`.
+/// Answer of `POST /v1/keys` and of a rotation.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyCreated {
     pub key: Key,
@@ -128,6 +193,24 @@ impl FromStr for ApiKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bad_request_for_a_key_is_told_which_field() {
+        let good = CreateKey { name: "k".into(), ..CreateKey::default() };
+        assert_eq!(good.validate(), Ok(()));
+        let table = [
+            (CreateKey { name: String::new(), ..good.clone() }, "name"),
+            (CreateKey { scopes: Some(Vec::new()), ..good.clone() }, "scopes"),
+            (CreateKey { scopes: Some(vec![Scope::Keys]), role: Role::Admin, ..good.clone() }, "scopes"),
+            (CreateKey { expires_in_seconds: Some(59), ..good.clone() }, "expires_in_seconds"),
+            (CreateKey { expires_in_seconds: Some(u64::MAX), ..good }, "expires_in_seconds"),
+        ];
+        for (request, field) in table {
+            assert_eq!(request.validate().unwrap_err().into_vec()[0].field, field);
+        }
+        assert!(RotateKey { overlap_seconds: limits::ROTATION_OVERLAP_SECONDS }.validate().is_ok());
+        assert!(RotateKey { overlap_seconds: limits::ROTATION_OVERLAP_SECONDS + 1 }.validate().is_err());
+    }
 
     #[test]
     fn a_key_survives_the_round_trip() {

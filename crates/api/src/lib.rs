@@ -19,6 +19,7 @@ pub mod operations;
 mod page;
 pub mod problem;
 pub mod sandboxes;
+pub mod scopes;
 mod signal;
 pub mod sse;
 pub mod templates;

@@ -1,14 +1,14 @@
 //! The command line's grammar. What a thing is called here is what it is called in the API.
 
 mod doctor;
+mod key;
 mod sandbox;
 mod up;
 
 use clap::{Args, Parser, Subcommand};
-use space_api::keys::Role;
-use space_types::KeyId;
 
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use key::{CreateKeyArgs, KeyCommand};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs,
 };
@@ -64,7 +64,7 @@ pub(crate) enum Subcommands {
     /// Templates: what sandboxes are made from
     #[command(subcommand)]
     Template(TemplateCommand),
-    /// API keys (for admins)
+    /// API keys
     #[command(subcommand)]
     Key(KeyCommand),
     /// Tenants (for admins)
@@ -108,28 +108,6 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum KeyCommand {
-    /// Make a key; its secret is printed once
-    Create {
-        /// What it is for
-        name: String,
-        /// Whose it is: a tenant's name or id
-        #[arg(long)]
-        tenant: String,
-        /// What it may do: member or admin
-        #[arg(long, default_value = "member", value_parser = parse_role)]
-        role: Role,
-    },
-    /// List keys, without their secrets
-    Ls,
-    /// Revoke a key, at once
-    Rm {
-        /// Its id
-        id: KeyId,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum TenantCommand {
     /// Make a tenant
     Create {
@@ -150,10 +128,6 @@ pub(crate) enum NodeCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         valid: u32,
     },
-}
-
-fn parse_role(text: &str) -> Result<Role, String> {
-    Role::from_code(text).ok_or_else(|| "member or admin".to_owned())
 }
 
 #[cfg(test)]

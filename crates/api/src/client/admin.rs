@@ -7,7 +7,7 @@ use space_types::KeyId;
 use super::{Call, Client, ClientError};
 use crate::{
     Page, PageQuery,
-    keys::{CreateKey, Key, KeyCreated},
+    keys::{CreateKey, Key, KeyCreated, RotateKey},
     nodes::{CreateJoinToken, JoinToken, Node},
     templates::{PublishRelease, Release, Template},
     tenants::{CreateTenant, Tenant},
@@ -45,6 +45,11 @@ impl Client {
     /// Takes effect at once.
     pub async fn key_revoke(&self, id: KeyId) -> Result<(), ClientError> {
         self.send(&Call::new(Method::DELETE, &format!("/v1/keys/{id}"))).await.map(drop)
+    }
+
+    /// Another secret for the same key.
+    pub async fn key_rotate(&self, id: KeyId, body: &RotateKey) -> Result<KeyCreated, ClientError> {
+        self.post(&format!("/v1/keys/{id}/rotate"), body).await
     }
 
     pub async fn node_list(&self, page: &PageQuery) -> Result<Page<Node>, ClientError> {

@@ -12,8 +12,8 @@ use crate::{
 pub(crate) enum AppError {
     #[error("no valid key or token")]
     Unauthorized,
-    #[error("the key may not do this")]
-    Forbidden,
+    #[error(transparent)]
+    Forbidden(#[from] crate::grants::Lack),
     #[error("there is no such {0}")]
     NotFound(&'static str),
     #[error("{0}")]
@@ -115,7 +115,7 @@ impl AppError {
             Self::Worker(_) | Self::Certificate(_) | Self::Random => true,
             Self::Store(error) => !matches!(error, StoreError::Unavailable(_)),
             Self::Unauthorized
-            | Self::Forbidden
+            | Self::Forbidden(_)
             | Self::NotFound(_)
             | Self::Conflict(_)
             | Self::Invalid(_)

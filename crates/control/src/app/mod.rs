@@ -25,7 +25,11 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::{auth::KeyCache, changes::Changes, routes::RouteCache};
+use self::{
+    auth::{KeyCache, KeyUse},
+    changes::Changes,
+    routes::RouteCache,
+};
 use crate::{
     authority::Authority,
     config::{Config, duration},
@@ -42,6 +46,7 @@ pub(crate) struct AppLimits {
     pub(crate) call_timeout: Duration,
     pub(crate) reattach_for: Duration,
     pub(crate) token_lifetime: Duration,
+    pub(crate) key_recheck: Duration,
     pub(crate) lease: Duration,
     pub(crate) lease_margin: Duration,
     pub(crate) ensure_timeout: Duration,
@@ -55,6 +60,7 @@ impl AppLimits {
             call_timeout: duration(config.commands.call_timeout),
             reattach_for: duration(config.commands.reattach_for),
             token_lifetime: duration(config.commands.token_lifetime),
+            key_recheck: duration(config.http.key_recheck),
             lease: duration(config.registry.lease),
             lease_margin: duration(config.registry.lease_margin),
             ensure_timeout: duration(config.nodes.ensure_timeout),
@@ -71,6 +77,7 @@ pub(crate) struct App {
     pub(crate) nodes: Nodes,
     pub(crate) workers: Workers,
     pub(crate) keys: KeyCache,
+    pub(crate) key_use: KeyUse,
     pub(crate) routes: RouteCache,
     pub(crate) changes: Changes,
     pub(crate) nudges: Nudges,
@@ -95,6 +102,7 @@ impl App {
             workers: Workers::new(&authority.certificates, connect_timeout),
             authority: Arc::new(authority),
             keys: KeyCache::default(),
+            key_use: KeyUse::default(),
             routes: RouteCache::default(),
             changes: Changes::new(),
             nudges: Nudges::default(),

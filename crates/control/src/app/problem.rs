@@ -18,7 +18,7 @@ impl AppError {
                 ProblemCode::Unauthorized,
                 "send a valid API key as `Authorization: Bearer space_…`",
             ),
-            Self::Forbidden => Problem::new(ProblemCode::Forbidden, "this takes an admin's key"),
+            Self::Forbidden(_) => plain(ProblemCode::Forbidden),
             Self::NotFound(_) => plain(ProblemCode::NotFound),
             Self::Conflict(_) => plain(ProblemCode::Conflict),
             Self::Invalid(errors) => errors.clone().into(),

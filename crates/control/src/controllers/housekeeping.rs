@@ -41,6 +41,7 @@ pub(crate) async fn run(app: Arc<App>, ages: Ages) {
 
 pub(crate) async fn pass(app: &App, ages: Ages) -> Result<(), StoreError> {
     let kept = i64::try_from(IDEMPOTENCY.as_millis()).unwrap_or(i64::MAX);
+    app.key_use_flush().await?;
     app.store.idempotency_expire(kept).await?;
     app.store.join_token_expire(kept).await?;
     app.store.event_expire(ages.events).await?;

@@ -7,7 +7,7 @@ use axum::{
     extract::{FromRequestParts, State},
     response::{IntoResponse as _, Response},
 };
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use space_api::{
     Page, Problem, ProblemCode,
@@ -22,13 +22,13 @@ use space_types::{CommandId, SandboxId};
 
 use super::{
     answer::repeated,
-    caller::bearer,
+    caller::{Commands, bearer},
     extract::{Path, Post, Query},
     problem::Failure,
     sse,
 };
 use crate::{
-    app::{App, AppError, auth::Caller, command_stream::Target, commands::Attacher, error::Answer},
+    app::{App, AppError, command_stream::Target, commands::Attacher, error::Answer},
     authority::AttachSigner,
 };
 
@@ -41,7 +41,7 @@ use crate::{
         (status = 201, description = "The command and where to attach.", body = CommandCreated),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_create(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     post: Post<CreateCommand>,
@@ -59,7 +59,7 @@ pub(super) async fn command_create(
         (status = 200, description = "The commands.", body = Page<Command>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_list(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
 ) -> Result<Json<Page<Command>>, Failure> {
@@ -74,7 +74,7 @@ pub(super) async fn command_list(
         (status = 200, description = "The command.", body = Command),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_get(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
 ) -> Result<Json<Command>, Failure> {
@@ -99,9 +99,14 @@ pub(super) async fn command_attach(
 ) -> Result<Response, Failure> {
     let after = sse::last_event_id(&fields)?;
     let tenant = attach.attacher.tenant();
+    let key_ended = match attach.attacher {
+        Attacher::Caller(caller) => sse::key_ended(&app, caller.key_id).left_future(),
+        // Good until it expires, whatever becomes of keys.
+        Attacher::Token => std::future::pending().right_future(),
+    };
     let target = Target { tenant, sandbox: attach.sandbox, command: attach.command, after, create: None };
     let stream = app.command_attach(target).await?.into_stream();
-    Ok(sse::response(stream.map(|event| sse::command_event(&event))))
+    Ok(sse::response(stream.map(|event| sse::command_event(&event)).take_until(key_ended)))
 }
 
 /// Write to a command's standard input
@@ -111,7 +116,7 @@ pub(super) async fn command_attach(
         (status = 200, description = "How much was taken.", body = StdinWritten),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_stdin(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<WriteStdin>,
@@ -128,7 +133,7 @@ pub(super) async fn command_stdin(
         (status = 204, description = "Sent."),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_signal(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<SignalCommand>,
@@ -152,16 +157,20 @@ pub(super) async fn command_signal(
             content((Output = "text/event-stream"), (ExecResult = "application/json"))),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn exec(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     fields: HeaderMap,
     post: Post<CreateCommand>,
 ) -> Result<Response, Failure> {
     let form = Form::accepted(&fields)?;
+    let key_ended = sse::key_ended(&app, caller.key_id);
     let exec = app.exec(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
     match form {
-        Form::Stream => Ok(sse::response(exec.into_stream().map(|event| sse::command_event(&event)))),
+        Form::Stream => {
+            let events = exec.into_stream().map(|event| sse::command_event(&event));
+            Ok(sse::response(events.take_until(key_ended)))
+        }
         Form::Json => Ok(Json(exec.into_result().await?).into_response()),
     }
 }
@@ -205,7 +214,7 @@ impl FromRequestParts<Arc<App>> for Attaching {
         let token = in_query.or_else(|| bearer(parts).map(ToOwned::to_owned));
         let token = token.filter(|token| AttachSigner::looks_like_one(token));
         let Some(token) = token else {
-            let caller = Caller::from_request_parts(parts, app).await?;
+            let Commands(caller) = Commands::from_request_parts(parts, app).await?;
             query?;
             let Path((sandbox, command)) = Path::from_request_parts(parts, app).await?;
             return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });

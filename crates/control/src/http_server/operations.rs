@@ -3,18 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, response::Response};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use space_api::{Problem, WaitQuery, operations::Operation};
 use space_runtime::telemetry::chain;
 use space_types::{OperationId, TenantId};
 
 use super::{
+    caller::SandboxesRead,
     extract::{Path, Query},
     problem::Failure,
     sse,
 };
 use crate::{
-    app::{App, AppError, auth::Caller},
+    app::{App, AppError},
     store::StoreError,
 };
 
@@ -27,7 +28,7 @@ use crate::{
         (status = 200, description = "The operation.", body = Operation),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn operation_get(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<OperationId>,
     Query(query): Query<WaitQuery>,
@@ -46,16 +47,18 @@ pub(super) async fn operation_get(
         (status = 200, description = "A stream of operations.", body = Operation, content_type = "text/event-stream"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn operation_events(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<OperationId>,
 ) -> Result<Response, Failure> {
     let now = app.operation_get(caller.tenant_id, id).await?;
+    let key_ended = sse::key_ended(&app, caller.key_id);
     let follow = Follow { app, tenant: caller.tenant_id, id, step: Step::First(Box::new(now)) };
-    Ok(sse::response(stream::unfold(follow, |mut follow| async {
+    let operations = stream::unfold(follow, |mut follow| async {
         let operation = follow.next().await?;
         Some((sse::operation_event(&operation), follow))
-    })))
+    });
+    Ok(sse::response(operations.take_until(key_ended)))
 }
 
 /// A wait is renewed after so long.

@@ -12,10 +12,11 @@ use space_types::SandboxId;
 
 use super::{
     answer::repeated,
+    caller::{SandboxesRead, SandboxesWrite},
     extract::{Pairs, Path, Post, Query},
     problem::Failure,
 };
-use crate::app::{App, auth::Caller, error::Answer, sandboxes::is_created};
+use crate::app::{App, error::Answer, sandboxes::is_created};
 
 /// Create a sandbox
 ///
@@ -27,7 +28,7 @@ use crate::app::{App, auth::Caller, error::Answer, sandboxes::is_created};
         (status = 202, description = "Accepted; the operation tells how it goes.", body = SandboxOperation),
         (status = "default", description = "Not accepted; nothing changed.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_create(
-    caller: Caller,
+    SandboxesWrite(caller): SandboxesWrite,
     State(app): State<Arc<App>>,
     Query(query): Query<WaitQuery>,
     post: Post<CreateSandbox>,
@@ -52,7 +53,7 @@ pub(super) async fn sandbox_create(
         (status = 200, description = "A page.", body = Page<Sandbox>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_list(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Pairs(pairs): Pairs,
 ) -> Result<Json<Page<Sandbox>>, Failure> {
@@ -69,7 +70,7 @@ pub(super) async fn sandbox_list(
         (status = 200, description = "The sandbox.", body = Sandbox),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_get(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<Sandbox>, Failure> {
@@ -87,7 +88,7 @@ pub(super) async fn sandbox_get(
         (status = 202, description = "Accepted; the operation tells how it goes.", body = SandboxOperation),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_delete(
-    caller: Caller,
+    SandboxesWrite(caller): SandboxesWrite,
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
     Query(query): Query<WaitQuery>,

@@ -1,6 +1,6 @@
 //! Tenants, and the first one.
 
-use space_api::{Timestamp, keys::Role, tenants::Tenant};
+use space_api::{Timestamp, keys::Role, scopes::ScopeSet, tenants::Tenant};
 use space_types::{KeyId, TenantId};
 use uuid::Uuid;
 
@@ -54,11 +54,12 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         sqlx::query(
-            "insert into api_keys (id, tenant_id, name, role, secret_hash) values ($1, $2, 'first', $3, $4)",
+            "insert into api_keys (id, tenant_id, name, role, scopes, secret_hash) values ($1, $2, 'first', $3, $4, $5)",
         )
         .bind(first.key_id.uuid())
         .bind(first.tenant_id.uuid())
         .bind(Role::Admin.code())
+        .bind(super::keys::scope_codes(ScopeSet::all()))
         .bind(first.secret_hash.as_slice())
         .execute(&mut *tx)
         .await?;

@@ -5,6 +5,7 @@ mod commands;
 mod events;
 mod faults;
 mod idempotency;
+mod keys;
 mod kit;
 mod nodes;
 mod openapi;
