@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
-use space_types::{KeyId, TenantId};
+use space_types::{KeyId, ProjectId, TenantId};
 use utoipa::ToSchema;
 
 use crate::{FieldErrors, Timestamp, limits, scopes::Scope, validate};
@@ -19,9 +19,13 @@ pub struct CreateKey {
     /// Whose it is: the caller's own tenant when absent. Another one takes an admin's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
+    /// The only project that it sees. When absent: the one of the key that makes it, if that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
     #[serde(default)]
     pub role: Role,
-    /// What it may do. When absent: all that the key may which makes it. Not with the role `admin`, which has all.
+    /// What it may do. When absent: all that the key may which makes it. Not with the role `admin`, which has all,
+    /// and without `projects` for a key of one project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<Scope>>,
     /// It is refused after so long: a minute to ten years. When absent: with the key that makes it, if that ends.
@@ -44,6 +48,17 @@ impl CreateKey {
             scopes.is_none() || self.role == Role::Member,
             "scopes",
             "the role `admin` has all of them",
+        );
+        errors.require(
+            self.project_id.is_none() || self.role == Role::Member,
+            "project_id",
+            "the role `admin` reaches over all of them",
+        );
+        let manages = scopes.is_some_and(|scopes| scopes.contains(&Scope::Projects));
+        errors.require(
+            self.project_id.is_none() || !manages,
+            "scopes",
+            "a key of one project can't have the scope `projects`",
         );
         errors.require(
             self.expires_in_seconds.is_none_or(|seconds| limits::KEY_SECONDS.contains(&seconds)),
@@ -112,6 +127,9 @@ impl Role {
 pub struct Key {
     pub id: KeyId,
     pub tenant_id: TenantId,
+    /// The only project that it sees; absent for a key of the whole tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
     pub name: String,
     pub role: Role,
     pub scopes: Vec<Scope>,
@@ -202,6 +220,18 @@ mod tests {
             (CreateKey { name: String::new(), ..good.clone() }, "name"),
             (CreateKey { scopes: Some(Vec::new()), ..good.clone() }, "scopes"),
             (CreateKey { scopes: Some(vec![Scope::Keys]), role: Role::Admin, ..good.clone() }, "scopes"),
+            (
+                CreateKey { project_id: Some(ProjectId::new()), role: Role::Admin, ..good.clone() },
+                "project_id",
+            ),
+            (
+                CreateKey {
+                    project_id: Some(ProjectId::new()),
+                    scopes: Some(vec![Scope::Projects]),
+                    ..good.clone()
+                },
+                "scopes",
+            ),
             (CreateKey { expires_in_seconds: Some(59), ..good.clone() }, "expires_in_seconds"),
             (CreateKey { expires_in_seconds: Some(u64::MAX), ..good }, "expires_in_seconds"),
         ];

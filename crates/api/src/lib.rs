@@ -18,6 +18,8 @@ pub mod nodes;
 pub mod operations;
 mod page;
 pub mod problem;
+pub mod projects;
+pub mod quotas;
 pub mod sandboxes;
 pub mod scopes;
 mod signal;

@@ -58,7 +58,7 @@ pub const EXEC_OUTPUT_BYTES: usize = 1024 * 1024;
 /// Seconds between two heartbeat comments on an event stream.
 pub const HEARTBEAT_SECONDS: u64 = 15;
 
-/// Longest name of a tenant, key or node.
+/// Longest name of a tenant, project, key or node.
 pub const NAME_CHARS: usize = 63;
 /// Longest location of a template's image.
 pub const LOCATION_BYTES: usize = 4096;
@@ -70,3 +70,5 @@ pub const JOIN_TOKEN_SECONDS: u32 = 24 * 3600;
 pub const KEY_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 366 * 24 * 3600;
 /// How long a key's former secret may stay valid after a rotation, in seconds: seven days.
 pub const ROTATION_OVERLAP_SECONDS: u64 = 7 * 24 * 3600;
+/// Largest quota.
+pub const QUOTA_MAX: u64 = 1_000_000_000;

@@ -67,6 +67,11 @@ pub(crate) enum Subcommands {
     /// API keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Projects: parts of a tenant, with keys and quotas of their own
+    #[command(subcommand)]
+    Project(ProjectCommand),
+    /// Show what your sandboxes may hold together, and what they hold
+    Quota(ProjectArgs),
     /// Tenants (for admins)
     #[command(subcommand)]
     Tenant(TenantCommand),
@@ -105,6 +110,30 @@ pub(crate) struct ImportArgs {
     /// Size of an image made from a directory or tarball [default: the content and a quarter more]
     #[arg(long, value_name = "MIB")]
     pub(crate) size: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProjectCommand {
+    /// Make a project
+    Create {
+        /// Its name, unique in the tenant
+        name: String,
+    },
+    /// List projects
+    Ls,
+    /// Delete a project that has no sandboxes
+    Rm {
+        /// Its name or id
+        project: String,
+    },
+}
+
+/// Which project.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ProjectArgs {
+    /// Project, by name or id [default: your key's project, else all of the tenant]
+    #[arg(long, value_name = "PROJECT", env = "SPACE_PROJECT", hide_env_values = true)]
+    pub(crate) project: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

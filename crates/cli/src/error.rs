@@ -111,6 +111,9 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::NoCapacity => {
             "delete sandboxes that are not needed (`space rm`), or ask for a smaller one"
         }
+        ProblemCode::QuotaExceeded => {
+            "`space quota` shows all limits; delete sandboxes that are not needed (`space rm`)"
+        }
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
         ProblemCode::RateLimited | ProblemCode::Unavailable | ProblemCode::ShuttingDown => {

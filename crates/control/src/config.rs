@@ -6,6 +6,7 @@ use std::{net::SocketAddr, time::Duration};
 use camino::Utf8PathBuf;
 use jiff::SignedDuration;
 use serde::Deserialize;
+use space_api::quotas::Quota;
 use space_runtime::telemetry::TelemetryConfig;
 
 pub const ENVIRONMENT_PREFIX: &str = "SPACE_CONTROLD";
@@ -24,6 +25,9 @@ pub struct Config {
     pub database: DatabaseConfig,
     #[serde(default)]
     pub http: HttpConfig,
+    /// What the sandboxes of a tenant may hold together, unless something else was set for it. No limits by default.
+    #[serde(default)]
+    pub quota: Quota,
     #[serde(default)]
     pub registry: RegistryConfig,
     #[serde(default)]

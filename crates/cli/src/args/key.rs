@@ -36,6 +36,9 @@ pub(crate) struct CreateKeyArgs {
     /// Whose it is: a tenant's name or id (for admins) [default: your own]
     #[arg(long)]
     pub(crate) tenant: Option<String>,
+    /// The only project that it sees: a project's name (of your own tenant) or id
+    #[arg(long)]
+    pub(crate) project: Option<String>,
     /// How far it reaches: member or admin
     #[arg(long, default_value = "member", value_parser = parse_role)]
     pub(crate) role: Role,

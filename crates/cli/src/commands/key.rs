@@ -7,7 +7,7 @@ use space_api::{
     scopes::Scope,
 };
 
-use super::tenant;
+use super::{project, tenant};
 use crate::{
     args::{CreateKeyArgs, GlobalArgs, KeyCommand},
     error::CliError,
@@ -37,7 +37,8 @@ async fn request(client: &Client, args: &CreateKeyArgs) -> Result<CreateKey, Cli
         Some(tenant) => Some(tenant::find(client, tenant).await?),
         None => None,
     };
-    Ok(CreateKey { tenant_id, ..args.body() })
+    let project_id = project::find(client, args.project.as_deref()).await?;
+    Ok(CreateKey { tenant_id, project_id, ..args.body() })
 }
 
 /// The secret alone on standard output.
@@ -65,16 +66,17 @@ async fn list(client: &Client, global: &GlobalArgs) -> Result<(), CliError> {
         return Ok(output::json(&keys)?);
     }
     let rows: Vec<_> = keys.iter().map(row).collect();
-    let head = ["ID", "TENANT", "NAME", "MAY", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
+    let head = ["ID", "TENANT", "PROJECT", "NAME", "MAY", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
     output::line(&output::table(head, &rows));
     Ok(())
 }
 
-fn row(key: &Key) -> [String; 8] {
+fn row(key: &Key) -> [String; 9] {
     let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.to_string());
     [
         key.id.to_string(),
         key.tenant_id.to_string(),
+        key.project_id.map_or(String::new(), |id| id.to_string()),
         output::plain(&key.name),
         may(key),
         key.created_at.to_string(),

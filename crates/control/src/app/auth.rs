@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{App, AppError};
 use crate::{
-    grants::{Grants, Lack},
+    grants::{Grants, Lack, Reach},
     store::{StoreError, keys::StoredKey},
 };
 
@@ -35,6 +35,10 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn require_admin(&self) -> Result<(), AppError> {
         if self.grants.is_admin() { Ok(()) } else { Err(Lack::Admin.into()) }
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        self.grants.reach()
     }
 
     pub(crate) fn require(&self, scope: Scope) -> Result<(), AppError> {
@@ -182,6 +186,7 @@ mod tests {
     fn stored() -> StoredKey {
         let grants = Grants {
             tenant_id: TenantId::new(),
+            project_id: None,
             role: Role::Member,
             scopes: ScopeSet::all(),
             expires_at: None,

@@ -20,6 +20,7 @@ use super::{App, AppError, auth::Caller, error::Answer};
 use crate::{
     authority::AttachClaims,
     fail_point,
+    grants::Reach,
     store::{idempotency::Claim, sandboxes::Route},
 };
 
@@ -64,14 +65,14 @@ pub(crate) fn spec(request: &CreateCommand) -> proto::CommandSpec {
 impl App {
     pub(crate) async fn command_create(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         request: &CreateCommand,
         key: Option<&str>,
     ) -> Result<CommandCreated, AppError> {
         request.validate()?;
-        let new = NewCommand::new(tenant, sandbox, key);
-        let route = self.route(Some(tenant), sandbox).await?;
+        let new = NewCommand::new(reach.tenant_id, sandbox, key);
+        let route = self.route(Some(reach), sandbox).await?;
         fail_point::EXEC_BEFORE_WORKER_CALL.pass();
         let asked = proto::CreateCommandRequest {
             sandbox_id: sandbox.to_string(),
@@ -90,10 +91,10 @@ impl App {
 
     pub(crate) async fn command_list(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
     ) -> Result<Vec<Command>, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         let asked =
             proto::ListCommandsRequest { sandbox_id: sandbox.to_string(), generation: route.generation };
         let mut client = self.worker(&route)?;
@@ -109,11 +110,11 @@ impl App {
 
     pub(crate) async fn command_get(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         id: CommandId,
     ) -> Result<Command, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         let asked = proto::GetCommandRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -127,13 +128,13 @@ impl App {
     /// wait for the database.
     pub(crate) async fn command_write_stdin(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         id: CommandId,
         request: &WriteStdin,
     ) -> Result<StdinWritten, AppError> {
         request.validate()?;
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         let asked = proto::WriteStdinRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -152,13 +153,13 @@ impl App {
 
     pub(crate) async fn command_signal(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         id: CommandId,
         request: &SignalCommand,
         claim: Option<&Claim>,
     ) -> Result<Answer<()>, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         self.claimed(claim, 204, async {
             let asked = proto::SignalCommandRequest {
                 sandbox_id: sandbox.to_string(),
@@ -329,7 +330,7 @@ pub(super) fn fresh(sandbox: SandboxId, id: CommandId, request: &CreateCommand) 
     command
 }
 
-/// Who attaches: a key's tenant, or whoever holds a token for this command.
+/// Who attaches: a key, or whoever holds a token for this command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Attacher {
     Caller(Caller),
@@ -337,9 +338,9 @@ pub(crate) enum Attacher {
 }
 
 impl Attacher {
-    pub(crate) fn tenant(&self) -> Option<TenantId> {
+    pub(crate) fn reach(&self) -> Option<Reach> {
         match self {
-            Self::Caller(caller) => Some(caller.tenant_id),
+            Self::Caller(caller) => Some(caller.reach()),
             Self::Token => None,
         }
     }

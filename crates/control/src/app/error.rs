@@ -24,6 +24,8 @@ pub(crate) enum AppError {
     TemplateNotFound(TemplateRef),
     #[error("no node has room for {} vCPU and {} of memory", .0.vcpus, .0.memory)]
     NoCapacity(MachineClass),
+    #[error("{0}")]
+    QuotaExceeded(space_api::quotas::QuotaExcess),
     #[error("the idempotency key was used for another request")]
     IdempotencyReused,
     #[error("the first request with this idempotency key still runs")]
@@ -77,6 +79,10 @@ impl From<CreateSandboxError> for AppError {
                 "disk_mib",
                 format!("must be at least {image_mib}, the size of the template's image"),
             )),
+            CreateSandboxError::NoProject => {
+                Self::Invalid(FieldErrors::one("project_id", "there is no such project"))
+            }
+            CreateSandboxError::QuotaExceeded(excess) => Self::QuotaExceeded(excess),
             CreateSandboxError::NoCapacity(class) => Self::NoCapacity(class),
             CreateSandboxError::Store(error) => Self::Store(error),
         }
@@ -121,6 +127,7 @@ impl AppError {
             | Self::Invalid(_)
             | Self::TemplateNotFound(_)
             | Self::NoCapacity(_)
+            | Self::QuotaExceeded(_)
             | Self::IdempotencyReused
             | Self::IdempotencyInUse
             | Self::SandboxNotRunning { .. }

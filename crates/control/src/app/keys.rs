@@ -3,9 +3,9 @@
 use space_api::{
     FieldErrors, Page, PageQuery,
     keys::{ApiKey, CreateKey, Key, KeyCreated, Role, RotateKey},
-    scopes::ScopeSet,
+    scopes::{Scope, ScopeSet},
 };
-use space_types::{KeyId, TenantId};
+use space_types::KeyId;
 
 use super::{
     App, AppError,
@@ -14,7 +14,7 @@ use super::{
     page,
 };
 use crate::{
-    grants::{Grants, Lack},
+    grants::{Grants, Lack, Reach},
     store::{
         idempotency::Claim,
         keys::{CreateKeyError, NewKey, NewSecret},
@@ -42,6 +42,9 @@ impl App {
             Ok(created) => Answer::from_claimed(created),
             Err(CreateKeyError::NoTenant) => {
                 Err(FieldErrors::one("tenant_id", "there is no such tenant").into())
+            }
+            Err(CreateKeyError::NoProject) => {
+                Err(FieldErrors::one("project_id", "there is no such project").into())
             }
             Err(CreateKeyError::OutlivesMaker) => Err(Lack::Time.into()),
             Err(CreateKeyError::Store(error)) => Err(error.into()),
@@ -91,24 +94,27 @@ impl App {
 }
 
 /// Whose keys somebody may see. `None`: everybody's.
-fn visible(caller: &Caller) -> Option<TenantId> {
-    (!caller.grants.is_admin()).then_some(caller.tenant_id)
+fn visible(caller: &Caller) -> Option<Reach> {
+    (!caller.grants.is_admin()).then_some(caller.reach())
 }
 
 /// What a key will be able to do; its end is for the database's clock to say.
 fn asked(own: &Grants, request: &CreateKey) -> Grants {
+    let project_id = request.project_id.or(own.project_id);
+    let inherited = if project_id.is_some() { own.scopes.without(Scope::Projects) } else { own.scopes };
     let named = request.scopes.as_ref().map(|scopes| scopes.iter().copied().collect());
     let scopes = match request.role {
         Role::Admin => ScopeSet::all(),
-        Role::Member => named.unwrap_or(own.scopes),
+        Role::Member => named.unwrap_or(inherited),
     };
     let tenant_id = request.tenant_id.unwrap_or(own.tenant_id);
-    Grants { tenant_id, role: request.role, scopes, expires_at: None }
+    Grants { tenant_id, project_id, role: request.role, scopes, expires_at: None }
 }
 
 fn grants(key: &Key) -> Grants {
     Grants {
         tenant_id: key.tenant_id,
+        project_id: key.project_id,
         role: key.role,
         scopes: key.scopes.iter().copied().collect(),
         expires_at: key.expires_at.map(space_api::Timestamp::unix_milliseconds),

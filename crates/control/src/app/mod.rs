@@ -15,6 +15,8 @@ pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod page;
 mod problem;
+pub(crate) mod projects;
+pub(crate) mod quotas;
 pub(crate) mod routes;
 pub(crate) mod sandboxes;
 pub(crate) mod templates;

@@ -24,6 +24,7 @@ impl AppError {
             Self::Invalid(errors) => errors.clone().into(),
             Self::TemplateNotFound(_) => plain(ProblemCode::TemplateNotFound).with_field("template"),
             Self::NoCapacity(_) => plain(ProblemCode::NoCapacity).with_retry_after(LATER),
+            Self::QuotaExceeded(excess) => plain(ProblemCode::QuotaExceeded).with_quota(*excess),
             Self::IdempotencyReused => plain(ProblemCode::IdempotencyKeyReused),
             Self::IdempotencyInUse => plain(ProblemCode::IdempotencyKeyInUse).with_retry_after(SOON),
             Self::SandboxNotRunning { .. } => plain(ProblemCode::SandboxNotRunning),

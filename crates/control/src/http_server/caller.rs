@@ -57,4 +57,6 @@ callers! {
     SandboxesWrite, |caller| caller.require(Scope::SandboxesWrite);
     Commands, |caller| caller.require(Scope::Commands);
     Keys, |caller| caller.require(Scope::Keys);
+    Projects, |caller| caller.require(Scope::Projects);
+    UsageRead, |caller| caller.require(Scope::UsageRead);
 }

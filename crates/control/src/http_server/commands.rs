@@ -46,7 +46,7 @@ pub(super) async fn command_create(
     Path(sandbox): Path<SandboxId>,
     post: Post<CreateCommand>,
 ) -> Result<(StatusCode, Json<CommandCreated>), Failure> {
-    let created = app.command_create(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    let created = app.command_create(caller.reach(), sandbox, &post.body, post.key.as_deref()).await?;
     Ok((StatusCode::CREATED, Json(created)))
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn command_list(
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
 ) -> Result<Json<Page<Command>>, Failure> {
-    let items = app.command_list(caller.tenant_id, sandbox).await?;
+    let items = app.command_list(caller.reach(), sandbox).await?;
     Ok(Json(Page { items, next_cursor: None }))
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn command_get(
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
 ) -> Result<Json<Command>, Failure> {
-    Ok(Json(app.command_get(caller.tenant_id, sandbox, command).await?))
+    Ok(Json(app.command_get(caller.reach(), sandbox, command).await?))
 }
 
 /// Attach to a command
@@ -98,13 +98,13 @@ pub(super) async fn command_attach(
     fields: HeaderMap,
 ) -> Result<Response, Failure> {
     let after = sse::last_event_id(&fields)?;
-    let tenant = attach.attacher.tenant();
+    let reach = attach.attacher.reach();
     let key_ended = match attach.attacher {
         Attacher::Caller(caller) => sse::key_ended(&app, caller.key_id).left_future(),
         // Good until it expires, whatever becomes of keys.
         Attacher::Token => std::future::pending().right_future(),
     };
-    let target = Target { tenant, sandbox: attach.sandbox, command: attach.command, after, create: None };
+    let target = Target { reach, sandbox: attach.sandbox, command: attach.command, after, create: None };
     let stream = app.command_attach(target).await?.into_stream();
     Ok(sse::response(stream.map(|event| sse::command_event(&event)).take_until(key_ended)))
 }
@@ -121,7 +121,7 @@ pub(super) async fn command_stdin(
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<WriteStdin>,
 ) -> Result<Json<StdinWritten>, Failure> {
-    Ok(Json(app.command_write_stdin(caller.tenant_id, sandbox, command, &post.body).await?))
+    Ok(Json(app.command_write_stdin(caller.reach(), sandbox, command, &post.body).await?))
 }
 
 /// Signal a command
@@ -139,7 +139,7 @@ pub(super) async fn command_signal(
     post: Post<SignalCommand>,
 ) -> Result<Response, Failure> {
     let claim = post.claim(&caller);
-    match app.command_signal(caller.tenant_id, sandbox, command, &post.body, claim.as_ref()).await? {
+    match app.command_signal(caller.reach(), sandbox, command, &post.body, claim.as_ref()).await? {
         Answer::New(()) => Ok(StatusCode::NO_CONTENT.into_response()),
         Answer::Repeated(response) => Ok(repeated(&response)),
     }
@@ -165,7 +165,7 @@ pub(super) async fn exec(
 ) -> Result<Response, Failure> {
     let form = Form::accepted(&fields)?;
     let key_ended = sse::key_ended(&app, caller.key_id);
-    let exec = app.exec(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    let exec = app.exec(caller.reach(), sandbox, &post.body, post.key.as_deref()).await?;
     match form {
         Form::Stream => {
             let events = exec.into_stream().map(|event| sse::command_event(&event));

@@ -60,7 +60,7 @@ async fn stream(
     fields: &HeaderMap,
 ) -> Result<Response, Failure> {
     let after = sse::last_event_id(fields)?;
-    let events = app.event_stream(caller.tenant_id, sandbox, after).await?;
+    let events = app.event_stream(caller.reach(), sandbox, after).await?;
     let events = events.map(|event| sse::log_event(&event));
     Ok(sse::response(events.take_until(sse::key_ended(app, caller.key_id))))
 }

@@ -17,6 +17,8 @@ mod observe;
 mod openapi;
 mod operations;
 mod problem;
+mod projects;
+mod quotas;
 mod sandboxes;
 mod serve;
 mod sse;
@@ -56,6 +58,11 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(keys::key_create, keys::key_list))
         .routes(routes!(keys::key_revoke))
         .routes(routes!(keys::key_rotate))
+        .routes(routes!(projects::project_create, projects::project_list))
+        .routes(routes!(projects::project_get, projects::project_update, projects::project_delete))
+        .routes(routes!(quotas::quota_get))
+        .routes(routes!(quotas::tenant_set_quota))
+        .routes(routes!(quotas::project_set_quota))
         .routes(routes!(nodes::node_list))
         .routes(routes!(join_tokens::join_token_create))
 }

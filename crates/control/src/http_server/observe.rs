@@ -57,6 +57,8 @@ fn count(method: &Method, route: &str, status: u16, elapsed: Duration) {
         Method::GET => "GET",
         Method::POST => "POST",
         Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::PUT => "PUT",
         _ => "other",
     };
     let labels = [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];

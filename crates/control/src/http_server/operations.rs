@@ -6,7 +6,7 @@ use axum::{Json, extract::State, response::Response};
 use futures::{StreamExt as _, stream};
 use space_api::{Problem, WaitQuery, operations::Operation};
 use space_runtime::telemetry::chain;
-use space_types::{OperationId, TenantId};
+use space_types::OperationId;
 
 use super::{
     caller::SandboxesRead,
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     app::{App, AppError},
+    grants::Reach,
     store::StoreError,
 };
 
@@ -35,7 +36,7 @@ pub(super) async fn operation_get(
 ) -> Result<Json<Operation>, Failure> {
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
-    Ok(Json(app.operation_wait(caller.tenant_id, id, wait).await?))
+    Ok(Json(app.operation_wait(caller.reach(), id, wait).await?))
 }
 
 /// Follow an operation
@@ -51,9 +52,9 @@ pub(super) async fn operation_events(
     State(app): State<Arc<App>>,
     Path(id): Path<OperationId>,
 ) -> Result<Response, Failure> {
-    let now = app.operation_get(caller.tenant_id, id).await?;
+    let now = app.operation_get(caller.reach(), id).await?;
     let key_ended = sse::key_ended(&app, caller.key_id);
-    let follow = Follow { app, tenant: caller.tenant_id, id, step: Step::First(Box::new(now)) };
+    let follow = Follow { app, reach: caller.reach(), id, step: Step::First(Box::new(now)) };
     let operations = stream::unfold(follow, |mut follow| async {
         let operation = follow.next().await?;
         Some((sse::operation_event(&operation), follow))
@@ -72,7 +73,7 @@ enum Step {
 
 struct Follow {
     app: Arc<App>,
-    tenant: TenantId,
+    reach: Reach,
     id: OperationId,
     step: Step,
 }
@@ -92,7 +93,7 @@ impl Follow {
 
     async fn wait(&self) -> Option<Operation> {
         while !self.app.shutdown.is_cancelled() {
-            match self.app.operation_wait(self.tenant, self.id, WAIT).await {
+            match self.app.operation_wait(self.reach, self.id, WAIT).await {
                 Ok(operation) if operation.status.is_done() => return Some(operation),
                 Ok(_) => {}
                 Err(AppError::Store(StoreError::Unavailable(_))) => {

@@ -36,7 +36,7 @@ pub(super) async fn sandbox_create(
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
     let claim = post.claim(&caller);
-    match app.sandbox_create(caller.tenant_id, &post.body, claim.as_ref(), wait).await? {
+    match app.sandbox_create(caller.reach(), &post.body, claim.as_ref(), wait).await? {
         Answer::New(answer) => {
             let status = if is_created(&answer) { StatusCode::CREATED } else { StatusCode::ACCEPTED };
             Ok(located(status, &answer))
@@ -58,7 +58,7 @@ pub(super) async fn sandbox_list(
     Pairs(pairs): Pairs,
 ) -> Result<Json<Page<Sandbox>>, Failure> {
     let query = ListSandboxes::from_pairs(pairs)?;
-    Ok(Json(app.sandbox_list(caller.tenant_id, &query).await?))
+    Ok(Json(app.sandbox_list(caller.reach(), &query).await?))
 }
 
 /// Get a sandbox
@@ -74,7 +74,7 @@ pub(super) async fn sandbox_get(
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<Sandbox>, Failure> {
-    Ok(Json(app.sandbox_get(caller.tenant_id, id).await?))
+    Ok(Json(app.sandbox_get(caller.reach(), id).await?))
 }
 
 /// Delete a sandbox
@@ -95,7 +95,7 @@ pub(super) async fn sandbox_delete(
 ) -> Result<Response, Failure> {
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
-    let answer = app.sandbox_delete(caller.tenant_id, id, wait).await?;
+    let answer = app.sandbox_delete(caller.reach(), id, wait).await?;
     let status = if answer.operation.status.is_done() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(answer)).into_response())
 }

@@ -7,7 +7,7 @@ use space_api::{
     keys::{Key, KeyCreated, Role},
     scopes::{Scope, ScopeSet},
 };
-use space_types::{KeyId, TenantId};
+use space_types::{KeyId, ProjectId, TenantId};
 use uuid::Uuid;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     idempotency::{Claim, Claimed},
     signed,
 };
-use crate::grants::Grants;
+use crate::grants::{Grants, Reach};
 
 /// How much older than that `last_used_at` must be to be written again.
 const USE_RESOLUTION_MS: i64 = 60_000;
@@ -52,6 +52,8 @@ pub(crate) struct NewSecret {
 pub(crate) enum CreateKeyError {
     #[error("there is no such tenant")]
     NoTenant,
+    #[error("there is no such project")]
+    NoProject,
     #[error("the key would outlive the one that makes it")]
     OutlivesMaker,
     #[error(transparent)]
@@ -67,7 +69,7 @@ impl From<sqlx::Error> for CreateKeyError {
 /// Columns of [`KeyRow`].
 macro_rules! key_columns {
     () => {
-        "id, tenant_id, name, role, scopes, created_at, expires_at, rotated_at, former_until, last_used_at, revoked_at"
+        "id, tenant_id, project_id, name, role, scopes, created_at, expires_at, rotated_at, former_until, last_used_at, revoked_at"
     };
 }
 
@@ -75,6 +77,7 @@ macro_rules! key_columns {
 struct KeyRow {
     id: Uuid,
     tenant_id: Uuid,
+    project_id: Option<Uuid>,
     name: String,
     role: String,
     scopes: Vec<String>,
@@ -94,6 +97,7 @@ impl TryFrom<KeyRow> for Key {
         Ok(Self {
             id: KeyId::from_uuid(row.id),
             tenant_id: TenantId::from_uuid(row.tenant_id),
+            project_id: row.project_id.map(ProjectId::from_uuid),
             name: row.name,
             role: coded(Role::from_code(&row.role), "role", &row.role)?,
             scopes: scopes(&row.scopes)?.to_vec(),
@@ -118,6 +122,7 @@ pub(super) fn scope_codes(scopes: ScopeSet) -> Vec<&'static str> {
 #[derive(sqlx::FromRow)]
 struct GrantsRow {
     tenant_id: Uuid,
+    project_id: Option<Uuid>,
     role: String,
     scopes: Vec<String>,
     secret_hash: Vec<u8>,
@@ -136,6 +141,7 @@ impl GrantsRow {
         Ok(StoredKey {
             grants: Grants {
                 tenant_id: TenantId::from_uuid(self.tenant_id),
+                project_id: self.project_id.map(ProjectId::from_uuid),
                 role: coded(Role::from_code(&self.role), "role", &self.role)?,
                 scopes: scopes(&self.scopes)?,
                 expires_at: self.expires_at,
@@ -155,7 +161,7 @@ impl Store {
         read_at: Instant,
     ) -> Result<Option<StoredKey>, StoreError> {
         let row: Option<GrantsRow> = sqlx::query_as(
-            "select tenant_id, role, scopes, secret_hash, former_hash, former_until - now_ms() as former_left, \
+            "select tenant_id, project_id, role, scopes, secret_hash, former_hash, former_until - now_ms() as former_left, \
                     expires_at, expires_at - now_ms() as left \
              from api_keys where id = $1 and revoked_at is null and (expires_at is null or expires_at > now_ms())",
         )
@@ -177,8 +183,10 @@ impl Store {
             return Ok(earlier.into());
         }
         let row: Option<KeyRow> = sqlx::query_as(concat!(
-            "insert into api_keys (id, tenant_id, name, role, scopes, secret_hash, expires_at) \
-             select $1, tenants.id, $3, $4, $5, $6, coalesce(now_ms() + $7, $8) from tenants where tenants.id = $2 \
+            "insert into api_keys (id, tenant_id, name, role, scopes, secret_hash, expires_at, project_id) \
+             select $1, tenants.id, $3, $4, $5, $6, coalesce(now_ms() + $7, $8), $9 from tenants \
+             where tenants.id = $2 and ($9::uuid is null or exists (select from projects \
+               where projects.id = $9 and projects.tenant_id = tenants.id and deleted_at is null)) \
              returning ",
             key_columns!()
         ))
@@ -190,9 +198,13 @@ impl Store {
         .bind(secret.hash.as_slice())
         .bind(new.lifetime_seconds.map(|seconds| signed(seconds.saturating_mul(1000))))
         .bind(new.maker_ends)
+        .bind(new.grants.project_id.map(ProjectId::uuid))
         .fetch_optional(&mut *tx)
         .await?;
-        let row = row.ok_or(CreateKeyError::NoTenant)?;
+        let row = row.ok_or(match new.grants.project_id {
+            Some(_) => CreateKeyError::NoProject,
+            None => CreateKeyError::NoTenant,
+        })?;
         if new.maker_ends.is_some_and(|ends| row.expires_at.is_none_or(|own| own > ends)) {
             return Err(CreateKeyError::OutlivesMaker);
         }
@@ -204,20 +216,21 @@ impl Store {
         Ok(Claimed::Done(created))
     }
 
-    /// Newest first, those older than `before`; of one tenant, or of all.
+    /// Newest first, those older than `before`; those within somebody's reach, or all.
     pub(crate) async fn key_list(
         &self,
-        tenant: Option<TenantId>,
+        reach: Option<Reach>,
         before: Option<KeyId>,
         limit: u32,
     ) -> Result<Vec<Key>, StoreError> {
         let rows: Vec<KeyRow> = sqlx::query_as(concat!(
             "select ",
             key_columns!(),
-            " from api_keys where ($1::uuid is null or tenant_id = $1) and ($2::uuid is null or id < $2) \
-             order by id desc limit $3"
+            " from api_keys where ($1::uuid is null or tenant_id = $1) and ($2::uuid is null or project_id = $2) \
+               and ($3::uuid is null or id < $3) order by id desc limit $4"
         ))
-        .bind(tenant.map(TenantId::uuid))
+        .bind(reach.map(|reach| reach.tenant_id.uuid()))
+        .bind(reach.and_then(|reach| reach.project_id).map(ProjectId::uuid))
         .bind(before.map(KeyId::uuid))
         .bind(i64::from(limit))
         .fetch_all(self.pool())
@@ -225,18 +238,16 @@ impl Store {
         rows.into_iter().map(Key::try_from).collect()
     }
 
-    pub(crate) async fn key_get(
-        &self,
-        tenant: Option<TenantId>,
-        id: KeyId,
-    ) -> Result<Option<Key>, StoreError> {
+    pub(crate) async fn key_get(&self, reach: Option<Reach>, id: KeyId) -> Result<Option<Key>, StoreError> {
         let row: Option<KeyRow> = sqlx::query_as(concat!(
             "select ",
             key_columns!(),
-            " from api_keys where id = $1 and ($2::uuid is null or tenant_id = $2)"
+            " from api_keys where id = $1 and ($2::uuid is null or tenant_id = $2) \
+               and ($3::uuid is null or project_id = $3)"
         ))
         .bind(id.uuid())
-        .bind(tenant.map(TenantId::uuid))
+        .bind(reach.map(|reach| reach.tenant_id.uuid()))
+        .bind(reach.and_then(|reach| reach.project_id).map(ProjectId::uuid))
         .fetch_optional(self.pool())
         .await?;
         row.map(Key::try_from).transpose()

@@ -1,7 +1,7 @@
 //! The only place with SQL. Each function is one question or one whole transaction; what it answers are
 //! records, never rows.
 //!
-//! Lock order inside a transaction: sandbox, then node, then the rest. Events come last, so that a transaction
+//! Lock order inside a transaction: sandbox, then node, tenant, project, then the rest. Events come last, so that a transaction
 //! has its number before an event has its sequence number (see `events.rs`).
 
 pub(crate) mod events;
@@ -12,6 +12,8 @@ pub(crate) mod listener;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod placement;
+pub(crate) mod projects;
+pub(crate) mod quotas;
 pub(crate) mod sandbox_changes;
 pub(crate) mod sandboxes;
 pub(crate) mod templates;
@@ -20,6 +22,7 @@ pub(crate) mod triggers;
 
 use std::{str::FromStr as _, time::Duration};
 
+use space_api::quotas::Quota;
 use sqlx::{
     PgPool, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -82,11 +85,14 @@ pub(crate) struct StoreOptions {
     pub(crate) max_connections: u32,
     pub(crate) acquire_timeout: Duration,
     pub(crate) statement_timeout: Duration,
+    /// Of tenants for which nothing else was set.
+    pub(crate) default_quota: Quota,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     pool: PgPool,
+    default_quota: Quota,
 }
 
 impl Store {
@@ -108,7 +114,7 @@ impl Store {
                 })
             })
             .connect_lazy_with(connect);
-        Ok(Self { pool })
+        Ok(Self { pool, default_quota: options.default_quota })
     }
 
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     idempotency::{Claim, Claimed},
+    projects,
 };
 
 #[derive(sqlx::FromRow)]
@@ -53,6 +54,13 @@ impl Store {
             .bind(first.tenant_id.uuid())
             .execute(&mut *tx)
             .await?;
+        projects::insert(
+            &mut tx,
+            first.tenant_id,
+            projects::default_project(first.tenant_id),
+            projects::DEFAULT_NAME,
+        )
+        .await?;
         sqlx::query(
             "insert into api_keys (id, tenant_id, name, role, scopes, secret_hash) values ($1, $2, 'first', $3, $4, $5)",
         )
@@ -86,6 +94,8 @@ impl Store {
                 .fetch_one(&mut *tx)
                 .await?;
         let tenant = Tenant::from(row);
+        projects::insert(&mut tx, tenant.id, projects::default_project(tenant.id), projects::DEFAULT_NAME)
+            .await?;
         super::idempotency::finish(&mut tx, claim, 201, &tenant).await?;
         tx.commit().await?;
         Ok(Claimed::Done(tenant))

@@ -1,6 +1,7 @@
 //! The whole control plane on a real PostgreSQL, with simulated nodes. Each test has a database of its own.
 
 mod auth;
+mod authorisation;
 mod commands;
 mod events;
 mod faults;
@@ -10,4 +11,6 @@ mod kit;
 mod nodes;
 mod openapi;
 mod problems;
+mod projects;
+mod quotas;
 mod sandboxes;
