@@ -75,7 +75,7 @@ pub const UPLOAD_ID_CHARS: usize = 64;
 /// Seconds that the body of an upload may be silent before it is given up.
 pub const UPLOAD_SILENCE_SECONDS: u64 = 60;
 
-/// Longest name of a tenant, key or node.
+/// Longest name of a tenant, project, key or node.
 pub const NAME_CHARS: usize = 63;
 /// Longest location of a template's image.
 pub const LOCATION_BYTES: usize = 4096;
@@ -83,3 +83,9 @@ pub const LOCATION_BYTES: usize = 4096;
 pub const IMAGE_BYTES: u64 = 1 << 40;
 /// How long a join token may be valid, in seconds.
 pub const JOIN_TOKEN_SECONDS: u32 = 24 * 3600;
+/// How long a key may be valid, in seconds: a minute to ten years.
+pub const KEY_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 366 * 24 * 3600;
+/// How long a key's former secret may stay valid after a rotation, in seconds: seven days.
+pub const ROTATION_OVERLAP_SECONDS: u64 = 7 * 24 * 3600;
+/// Largest quota.
+pub const QUOTA_MAX: u64 = 1_000_000_000;

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{FieldError, FieldErrors};
+use crate::{FieldError, FieldErrors, quotas::QuotaExcess};
 
 /// Body of every answer that is not a success, as `application/problem+json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -27,6 +27,9 @@ pub struct Problem {
     /// All of them, when there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
+    /// With `quota_exceeded`: which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaExcess>,
     /// The `X-Request-Id` of the request; logs carry it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -48,6 +51,7 @@ impl Problem {
             detail: detail.into(),
             field: None,
             errors: Vec::new(),
+            quota: None,
             request_id: None,
             retry_after: None,
             next_offset: None,
@@ -56,6 +60,11 @@ impl Problem {
 
     pub fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
+        self
+    }
+
+    pub fn with_quota(mut self, excess: QuotaExcess) -> Self {
+        self.quota = Some(excess);
         self
     }
 
@@ -135,6 +144,7 @@ problem_codes! {
     NotFound = "not_found", 404, "There is no such thing";
     MethodNotAllowed = "method_not_allowed", 405, "The method does not exist for this path";
     Conflict = "conflict", 409, "The present state does not allow this";
+    QuotaExceeded = "quota_exceeded", 409, "A quota does not allow this";
     IdempotencyKeyReused = "idempotency_key_reused", 422, "The idempotency key was used for another request";
     IdempotencyKeyInUse = "idempotency_key_in_use", 409, "The first request with this idempotency key still runs";
     SandboxNotRunning = "sandbox_not_running", 409, "The sandbox does not run";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use space_types::{
-    ByteSize, Digest, MACHINE_CLASSES, MachineClass, NodeId, OperationId, Reason, SandboxId, SandboxState,
-    TemplateRef,
+    ByteSize, Digest, MACHINE_CLASSES, MachineClass, NodeId, OperationId, ProjectId, Reason, SandboxId,
+    SandboxState, TemplateRef,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -18,6 +18,9 @@ pub struct CreateSandbox {
     /// `name`, `name:tag` or `name@sha256:…`.
     #[schema(example = "base:latest")]
     pub template: String,
+    /// Where it belongs. When absent: to the key's project, or the tenant's default one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
     /// Processors. With `memory_mib` one of the machine classes: 1×128, 1×256, 1×512, 1×1024, 2×512, 2×1024,
     /// 2×2048, 4×2048, 4×4096, 8×8192.
     pub vcpus: u32,
@@ -38,6 +41,7 @@ impl Default for CreateSandbox {
     fn default() -> Self {
         Self {
             template: "base:latest".to_owned(),
+            project_id: None,
             vcpus: u32::from(MachineClass::DEFAULT.vcpus),
             memory_mib: MachineClass::DEFAULT.memory.as_mib(),
             disk_mib: None,
@@ -92,6 +96,7 @@ impl CreateSandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Sandbox {
     pub id: SandboxId,
+    pub project_id: ProjectId,
     pub state: SandboxState,
     /// Why it stopped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,6 +156,8 @@ pub struct ListSandboxes {
     /// Sandboxes in this state. When absent: all but deleted ones.
     #[param(inline)]
     pub state: Option<SandboxState>,
+    /// Sandboxes of this project. When absent: all that the key sees.
+    pub project_id: Option<ProjectId>,
 }
 
 impl ListSandboxes {
@@ -172,6 +179,10 @@ impl ListSandboxes {
                     Ok(state) => query.state = Some(state),
                     Err(_) => errors.add("state", format!("must be one of {}", state_codes())),
                 },
+                "project_id" => match value.parse() {
+                    Ok(id) => query.project_id = Some(id),
+                    Err(_) => errors.add("project_id", "not the id of a project"),
+                },
                 other => errors.add(other.chars().take(32).collect::<String>(), "no such query parameter"),
             }
         }
@@ -186,6 +197,7 @@ impl ListSandboxes {
         pairs.extend(self.cursor.clone().map(|cursor| ("cursor", cursor)));
         pairs.extend(self.label.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
         pairs.extend(self.state.map(|state| ("state", state.code().to_owned())));
+        pairs.extend(self.project_id.map(|id| ("project_id", id.to_string())));
         pairs
     }
 
@@ -262,6 +274,7 @@ mod tests {
             cursor: Some("abc".into()),
             label: vec![("a".into(), "1=2".into()), ("b".into(), String::new())],
             state: Some(SandboxState::Running),
+            project_id: Some(ProjectId::new()),
         };
         let pairs = query.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value));
         assert_eq!(ListSandboxes::from_pairs(pairs), Ok(query));
@@ -269,8 +282,14 @@ mod tests {
 
     #[test]
     fn a_bad_query_parameter_is_named() {
-        for (name, value) in [("limit", "x"), ("limit", "0"), ("label", "x"), ("state", "up"), ("order", "a")]
-        {
+        for (name, value) in [
+            ("limit", "x"),
+            ("limit", "0"),
+            ("project_id", "sbx_0"),
+            ("label", "x"),
+            ("state", "up"),
+            ("order", "a"),
+        ] {
             let result = ListSandboxes::from_pairs([(name.to_owned(), value.to_owned())]);
             assert_eq!(fields(result.map(drop)), [name]);
         }

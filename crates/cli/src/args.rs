@@ -1,14 +1,14 @@
 //! The command line's grammar. What a thing is called here is what it is called in the API.
 
 mod doctor;
+mod key;
 mod sandbox;
 mod up;
 
 use clap::{Args, Parser, Subcommand};
-use space_api::keys::Role;
-use space_types::KeyId;
 
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use key::{CreateKeyArgs, KeyCommand};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
@@ -69,9 +69,14 @@ pub(crate) enum Subcommands {
     /// Templates: what sandboxes are made from
     #[command(subcommand)]
     Template(TemplateCommand),
-    /// API keys (for admins)
+    /// API keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Projects: parts of a tenant, with keys and quotas of their own
+    #[command(subcommand)]
+    Project(ProjectCommand),
+    /// Show what your sandboxes may hold together, and what they hold
+    Quota(ProjectArgs),
     /// Tenants (for admins)
     #[command(subcommand)]
     Tenant(TenantCommand),
@@ -113,25 +118,27 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum KeyCommand {
-    /// Make a key; its secret is printed once
+pub(crate) enum ProjectCommand {
+    /// Make a project
     Create {
-        /// What it is for
+        /// Its name, unique in the tenant
         name: String,
-        /// Whose it is: a tenant's name or id
-        #[arg(long)]
-        tenant: String,
-        /// What it may do: member or admin
-        #[arg(long, default_value = "member", value_parser = parse_role)]
-        role: Role,
     },
-    /// List keys, without their secrets
+    /// List projects
     Ls,
-    /// Revoke a key, at once
+    /// Delete a project that has no sandboxes
     Rm {
-        /// Its id
-        id: KeyId,
+        /// Its name or id
+        project: String,
     },
+}
+
+/// Which project.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ProjectArgs {
+    /// Project, by name or id [default: your key's project, else all of the tenant]
+    #[arg(long, value_name = "PROJECT", env = "SPACE_PROJECT", hide_env_values = true)]
+    pub(crate) project: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -155,10 +162,6 @@ pub(crate) enum NodeCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         valid: u32,
     },
-}
-
-fn parse_role(text: &str) -> Result<Role, String> {
-    Role::from_code(text).ok_or_else(|| "member or admin".to_owned())
 }
 
 #[cfg(test)]

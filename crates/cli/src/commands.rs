@@ -8,6 +8,8 @@ mod get;
 mod key;
 mod ls;
 mod node;
+mod project;
+mod quota;
 mod rm;
 mod run;
 mod shell;
@@ -39,6 +41,8 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Rm(args) => rm::run(&client()?, &global, &args).await,
         Subcommands::Template(command) => template::run(&client()?, &global, &command).await,
         Subcommands::Key(command) => key::run(&client()?, &global, &command).await,
+        Subcommands::Project(command) => project::run(&client()?, &global, &command).await,
+        Subcommands::Quota(args) => quota::run(&client()?, &global, &args).await,
         Subcommands::Tenant(command) => tenant::run(&client()?, &global, &command).await,
         Subcommands::Node(command) => node::run(&client()?, &global, &command).await,
         Subcommands::Completions { shell } => Ok(completions::run(shell)),

@@ -106,12 +106,15 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::Unauthorized => {
             "give a key with --key or SPACE_API_KEY, or run as the user who started `space up`"
         }
-        ProblemCode::Forbidden => "this needs a key with the role `admin`",
+        ProblemCode::Forbidden => "`space key ls` tells what each key may do",
         ProblemCode::NotFound => "`space ls` lists the sandboxes that your key can see",
         ProblemCode::SandboxNotRunning => "`space get` tells its state, and why it ended if it did",
         ProblemCode::TemplateNotFound => "`space template ls` lists what there is",
         ProblemCode::NoCapacity => {
             "delete sandboxes that are not needed (`space rm`), or ask for a smaller one"
+        }
+        ProblemCode::QuotaExceeded => {
+            "`space quota` shows all limits; delete sandboxes that are not needed (`space rm`)"
         }
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::AgentTooOld => "make a new sandbox: its agent will know this",

@@ -6,6 +6,7 @@ use std::{net::SocketAddr, time::Duration};
 use camino::Utf8PathBuf;
 use jiff::SignedDuration;
 use serde::Deserialize;
+use space_api::quotas::Quota;
 use space_runtime::telemetry::TelemetryConfig;
 
 pub const ENVIRONMENT_PREFIX: &str = "SPACE_CONTROLD";
@@ -24,6 +25,9 @@ pub struct Config {
     pub database: DatabaseConfig,
     #[serde(default)]
     pub http: HttpConfig,
+    /// What the sandboxes of a tenant may hold together, unless something else was set for it. No limits by default.
+    #[serde(default)]
+    pub quota: Quota,
     #[serde(default)]
     pub registry: RegistryConfig,
     #[serde(default)]
@@ -74,6 +78,8 @@ pub struct HttpConfig {
     pub private_key_file: Option<Utf8PathBuf>,
     /// For every request but streams; `?wait=` comes on top.
     pub request_timeout: SignedDuration,
+    /// How often a stream looks whether the key that opened it is still valid.
+    pub key_recheck: SignedDuration,
 }
 
 impl Default for HttpConfig {
@@ -83,6 +89,7 @@ impl Default for HttpConfig {
             certificate_file: None,
             private_key_file: None,
             request_timeout: SignedDuration::from_secs(30),
+            key_recheck: SignedDuration::from_secs(15),
         }
     }
 }

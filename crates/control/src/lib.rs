@@ -16,6 +16,7 @@ mod authority;
 pub mod config;
 mod controllers;
 pub mod fail_point;
+mod grants;
 mod http_server;
 mod node_client;
 mod registry;

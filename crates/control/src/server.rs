@@ -76,6 +76,7 @@ impl Server {
             max_connections: config.database.max_connections,
             acquire_timeout: duration(config.database.acquire_timeout),
             statement_timeout: duration(config.database.statement_timeout),
+            default_quota: config.quota,
         })?;
         let is_away = |error: &StoreError| {
             tracing::warn!(error = space_runtime::telemetry::chain(error), "waiting for the database");

@@ -101,6 +101,8 @@ ids! {
     TenantId = "tnt_";
     /// One machine that runs sandboxes.
     NodeId = "node_";
+    /// One project of a tenant.
+    ProjectId = "prj_";
     /// One API key (its public half; the secret is never an id).
     KeyId = "key_";
     /// One published version of a template.

@@ -10,7 +10,9 @@ mod template_ref;
 mod uid_range;
 
 pub use byte_size::ByteSize;
-pub use id::{CommandId, EventId, KeyId, NodeId, OperationId, ParseIdError, ReleaseId, SandboxId, TenantId};
+pub use id::{
+    CommandId, EventId, KeyId, NodeId, OperationId, ParseIdError, ProjectId, ReleaseId, SandboxId, TenantId,
+};
 pub use lifecycle::{Desired, Observed, SandboxState, shown_state};
 pub use machine_class::{MACHINE_CLASSES, MachineClass, MachineClassError};
 pub use reason::Reason;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use space_api::{
     Problem,
     client::{Client, ClientConfig},
-    keys::{CreateKey, Role},
+    keys::CreateKey,
     sandboxes::{CreateSandbox, ListSandboxes},
     tenants::CreateTenant,
 };
@@ -44,7 +44,7 @@ impl Server {
     /// The same server, seen by a member of a tenant made for this test.
     pub async fn as_another_tenant(&self, name: &str) -> Result<Self> {
         let tenant = self.client.tenant_create(&CreateTenant { name: name.to_owned() }).await?;
-        let body = CreateKey { tenant_id: tenant.id, name: name.to_owned(), role: Role::Member };
+        let body = CreateKey { tenant_id: Some(tenant.id), name: name.to_owned(), ..CreateKey::default() };
         let key = self.client.key_create(&body).await?;
         Self::with_key(self.url.clone(), key.secret.context("a new key comes with its secret")?)
     }

@@ -1,14 +1,16 @@
-//! Templates, tenants, keys and nodes.
+//! Templates, tenants, projects, quotas, keys and nodes.
 
 use reqwest::Method;
 use serde::{Serialize, de::DeserializeOwned};
-use space_types::KeyId;
+use space_types::{KeyId, ProjectId};
 
 use super::{Call, Client, ClientError};
 use crate::{
     Page, PageQuery,
-    keys::{CreateKey, Key, KeyCreated},
+    keys::{CreateKey, Key, KeyCreated, RotateKey},
     nodes::{CreateJoinToken, JoinToken, Node},
+    projects::{CreateProject, Project},
+    quotas::Quotas,
     templates::{PublishRelease, Release, Template},
     tenants::{CreateTenant, Tenant},
 };
@@ -45,6 +47,28 @@ impl Client {
     /// Takes effect at once.
     pub async fn key_revoke(&self, id: KeyId) -> Result<(), ClientError> {
         self.send(&Call::new(Method::DELETE, &format!("/v1/keys/{id}"))).await.map(drop)
+    }
+
+    /// Another secret for the same key.
+    pub async fn key_rotate(&self, id: KeyId, body: &RotateKey) -> Result<KeyCreated, ClientError> {
+        self.post(&format!("/v1/keys/{id}/rotate"), body).await
+    }
+
+    pub async fn project_create(&self, body: &CreateProject) -> Result<Project, ClientError> {
+        self.post("/v1/projects", body).await
+    }
+
+    pub async fn project_list(&self, page: &PageQuery) -> Result<Page<Project>, ClientError> {
+        self.list("/v1/projects", page).await
+    }
+
+    pub async fn project_delete(&self, id: ProjectId) -> Result<(), ClientError> {
+        self.send(&Call::new(Method::DELETE, &format!("/v1/projects/{id}"))).await.map(drop)
+    }
+
+    pub async fn quota_get(&self, project: Option<ProjectId>) -> Result<Quotas, ClientError> {
+        let project = project.map(|id| ("project_id", id.to_string()));
+        self.call(Call::new(Method::GET, "/v1/quota").query(project)).await
     }
 
     pub async fn node_list(&self, page: &PageQuery) -> Result<Page<Node>, ClientError> {

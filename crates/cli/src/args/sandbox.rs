@@ -21,6 +21,9 @@ pub(crate) struct NewSandboxArgs {
     /// What to make it from: name, name:tag or name@sha256:…
     #[arg(long, short, default_value = "base:latest")]
     pub(crate) template: String,
+    /// Project, by name or id [default: your key's, else the default one]
+    #[arg(long, value_name = "PROJECT", env = "SPACE_PROJECT", hide_env_values = true)]
+    pub(crate) project: Option<String>,
     /// Processors
     #[arg(long, default_value_t = 1)]
     pub(crate) vcpus: u32,
@@ -42,9 +45,11 @@ pub(crate) struct NewSandboxArgs {
 }
 
 impl NewSandboxArgs {
+    /// Without its project, which may take a look at the server.
     pub(crate) fn body(&self) -> CreateSandbox {
         CreateSandbox {
             template: self.template.clone(),
+            project_id: None,
             vcpus: self.vcpus,
             memory_mib: self.memory,
             disk_mib: self.disk,
@@ -166,6 +171,8 @@ pub(crate) struct ListArgs {
     /// Only those with this label; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) label: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) project: super::ProjectArgs,
     /// Only those in this state [default: all but deleted ones]
     #[arg(long, short, value_parser = parse_state)]
     pub(crate) state: Option<SandboxState>,

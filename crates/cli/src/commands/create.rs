@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use space_api::{client::Client, sandboxes::SandboxOperation};
 
-use super::succeeded;
+use super::{project, succeeded};
 use crate::{
     args::{CreateArgs, GlobalArgs},
     error::CliError,
@@ -23,8 +23,9 @@ pub(super) async fn run(client: &Client, global: &GlobalArgs, args: &CreateArgs)
 
 /// Makes a sandbox and, unless told otherwise, waits until it runs.
 async fn create(client: &Client, args: &CreateArgs) -> Result<SandboxOperation, CliError> {
-    let body = args.sandbox.body();
+    let mut body = args.sandbox.body();
     body.validate()?;
+    body.project_id = project::find(client, args.sandbox.project.as_deref()).await?;
     // Accepted first, so that an interruption or a lost connection leaves an id behind.
     let accepted = client.sandbox_create(&body, 0).await?;
     if args.no_wait {

@@ -36,8 +36,9 @@ fn render(sandbox: &Sandbox) -> String {
     let labels =
         sandbox.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
-    let rows: [(&str, Option<String>); 13] = [
+    let rows: [(&str, Option<String>); 14] = [
         ("id", Some(sandbox.id.to_string())),
+        ("project", Some(sandbox.project_id.to_string())),
         ("state", Some(state(sandbox))),
         ("operation", sandbox.operation.map(|id| id.to_string())),
         ("template", Some(template(sandbox))),

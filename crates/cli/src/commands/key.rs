@@ -1,36 +1,55 @@
 //! `space key`
 
 use space_api::{
-    PageQuery,
+    PageQuery, Timestamp,
     client::Client,
-    keys::{CreateKey, Key},
+    keys::{CreateKey, Key, KeyCreated, Role, RotateKey},
+    scopes::Scope,
 };
 
-use super::tenant;
+use super::{project, tenant};
 use crate::{
-    args::{GlobalArgs, KeyCommand},
+    args::{CreateKeyArgs, GlobalArgs, KeyCommand},
     error::CliError,
     output,
 };
 
 pub(super) async fn run(client: &Client, global: &GlobalArgs, command: &KeyCommand) -> Result<u8, CliError> {
     match command {
-        KeyCommand::Create { name, tenant, role } => {
-            let tenant_id = tenant::find(client, tenant).await?;
-            let body = CreateKey { tenant_id, name: name.clone(), role: *role };
+        KeyCommand::Create(args) => {
+            let body = request(client, args).await?;
             body.validate()?;
-            let created = client.key_create(&body).await?;
-            if global.json {
-                output::json(&created)?;
-            } else if let Some(secret) = &created.secret {
-                eprintln!("space: made {}; its secret is shown only now", created.key.id);
-                output::line(secret);
-            }
+            show(global, &client.key_create(&body).await?, "made")?;
         }
         KeyCommand::Ls => list(client, global).await?,
-        KeyCommand::Rm { id } => client.key_revoke(*id).await?,
+        KeyCommand::Rotate { id, overlap } => {
+            let body = RotateKey { overlap_seconds: *overlap };
+            body.validate()?;
+            show(global, &client.key_rotate(*id, &body).await?, "rotated")?;
+        }
+        KeyCommand::Revoke { id } => client.key_revoke(*id).await?,
     }
     Ok(0)
+}
+
+async fn request(client: &Client, args: &CreateKeyArgs) -> Result<CreateKey, CliError> {
+    let tenant_id = match &args.tenant {
+        Some(tenant) => Some(tenant::find(client, tenant).await?),
+        None => None,
+    };
+    let project_id = project::find(client, args.project.as_deref()).await?;
+    Ok(CreateKey { tenant_id, project_id, ..args.body() })
+}
+
+/// The secret alone on standard output.
+fn show(global: &GlobalArgs, created: &KeyCreated, done: &str) -> Result<(), CliError> {
+    if global.json {
+        output::json(created)?;
+    } else if let Some(secret) = &created.secret {
+        eprintln!("space: {done} {}; its secret is shown only now", created.key.id);
+        output::line(secret);
+    }
+    Ok(())
 }
 
 async fn list(client: &Client, global: &GlobalArgs) -> Result<(), CliError> {
@@ -47,17 +66,31 @@ async fn list(client: &Client, global: &GlobalArgs) -> Result<(), CliError> {
         return Ok(output::json(&keys)?);
     }
     let rows: Vec<_> = keys.iter().map(row).collect();
-    output::line(&output::table(["ID", "TENANT", "NAME", "ROLE", "CREATED", "REVOKED"], &rows));
+    let head = ["ID", "TENANT", "PROJECT", "NAME", "MAY", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
+    output::line(&output::table(head, &rows));
     Ok(())
 }
 
-fn row(key: &Key) -> [String; 6] {
+fn row(key: &Key) -> [String; 9] {
+    let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.to_string());
     [
         key.id.to_string(),
         key.tenant_id.to_string(),
+        key.project_id.map_or(String::new(), |id| id.to_string()),
         output::plain(&key.name),
-        key.role.code().to_owned(),
+        may(key),
         key.created_at.to_string(),
-        key.revoked_at.map_or(String::new(), |time| time.to_string()),
+        time(key.last_used_at),
+        time(key.expires_at),
+        time(key.revoked_at),
     ]
+}
+
+/// `admin`, `all`, or the scopes.
+fn may(key: &Key) -> String {
+    match key.role {
+        Role::Admin => key.role.code().to_owned(),
+        Role::Member if key.scopes.len() == Scope::ALL.len() => "all".to_owned(),
+        Role::Member => key.scopes.iter().map(|scope| scope.code()).collect::<Vec<_>>().join(","),
+    }
 }

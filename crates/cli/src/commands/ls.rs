@@ -12,7 +12,9 @@ use crate::{
 };
 
 pub(super) async fn run(client: &Client, global: &GlobalArgs, args: ListArgs) -> Result<u8, CliError> {
-    let mut query = ListSandboxes { limit: Some(200), label: args.label, state: args.state, cursor: None };
+    let project_id = super::project::find(client, args.project.project.as_deref()).await?;
+    let mut query =
+        ListSandboxes { limit: Some(200), label: args.label, state: args.state, project_id, cursor: None };
     let mut sandboxes = Vec::new();
     loop {
         let page = client.sandbox_list(&query).await?;

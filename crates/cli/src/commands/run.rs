@@ -3,7 +3,7 @@
 use space_api::client::Client;
 use space_types::SandboxId;
 
-use super::create;
+use super::{create, project};
 use crate::{
     args::{GlobalArgs, RunArgs},
     error::CliError,
@@ -30,8 +30,9 @@ async fn make_and_use(
     args: &RunArgs,
     interrupts: &mut Interrupts,
 ) -> Result<(SandboxId, Result<u8, CliError>), CliError> {
-    let body = args.sandbox.body();
+    let mut body = args.sandbox.body();
     body.validate()?;
+    body.project_id = project::find(client, args.sandbox.project.as_deref()).await?;
     let accepted = client.sandbox_create(&body, 0).await?;
     let sandbox = accepted.sandbox.id;
     let waited = progress::during("creating the sandbox", async {

@@ -23,6 +23,7 @@ use tokio::{net::TcpListener, process::Command, sync::watch};
 pub(crate) const SANDBOX: &str = "sbx_01920000000070008000000000000001";
 pub(crate) const COMMAND: &str = "cmd_01920000000070008000000000000002";
 pub(crate) const OPERATION: &str = "op_01920000000070008000000000000003";
+pub(crate) const PROJECT: &str = "prj_01920000000070008000000000000004";
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const TIME: &str = "2026-01-31T07:00:00.000Z";
 
@@ -159,7 +160,7 @@ pub(crate) fn problem(code: &str, status: u16, detail: &str) -> Value {
 
 pub(crate) fn sandbox(state: &str) -> Value {
     json!({
-        "id": SANDBOX, "state": state, "template": { "name": "base", "tag": "latest", "digest": DIGEST },
+        "id": SANDBOX, "project_id": PROJECT, "state": state, "template": { "name": "base", "tag": "latest", "digest": DIGEST },
         "vcpus": 1, "memory_mib": 512, "disk_mib": 2048, "env_names": ["A"], "labels": { "team": "red" },
         "created_at": TIME, "later_field": true,
     })

@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 use futures::{Stream, stream};
 use space_api::sse::{CommandEvent, Gap, Output, Position, Started, StreamError};
 use space_node_proto::commands::{self as proto, command_event::Kind};
-use space_types::{CommandId, SandboxId, TenantId};
+use space_types::{CommandId, SandboxId};
 use tokio::time::{Instant, timeout};
 use tonic::Streaming;
 
@@ -24,6 +24,7 @@ use super::{
     changes::{Interest, Watch},
     commands::{exit, is_transport},
 };
+use crate::grants::Reach;
 use crate::store::sandboxes::Route;
 
 /// How often a lost worker is looked for.
@@ -40,7 +41,7 @@ pub(crate) struct Positioned {
 
 /// What to attach to, and from where.
 pub(crate) struct Target {
-    pub(crate) tenant: Option<TenantId>,
+    pub(crate) reach: Option<Reach>,
     pub(crate) sandbox: SandboxId,
     pub(crate) command: CommandId,
     pub(crate) after: Option<Position>,
@@ -86,7 +87,7 @@ impl App {
     /// Attaches, and starts the command if it was not started.
     pub(crate) async fn command_attach(self: &Arc<Self>, target: Target) -> Result<CommandStream, AppError> {
         let watch = self.changes.watch(Interest::Sandbox(target.sandbox));
-        let route = self.route(target.tenant, target.sandbox).await?;
+        let route = self.route(target.reach, target.sandbox).await?;
         // What was seen of another generation says nothing about this one.
         let sequence = target
             .after
@@ -217,7 +218,7 @@ impl CommandStream {
     }
 
     async fn find_again(&mut self) -> Result<(), AppError> {
-        match self.app.route(self.target.tenant, self.target.sandbox).await {
+        match self.app.route(self.target.reach, self.target.sandbox).await {
             Ok(route) => self.route = route,
             Err(AppError::Store(error)) => {
                 tracing::debug!(

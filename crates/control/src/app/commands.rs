@@ -21,6 +21,7 @@ use super::{App, AppError, auth::Caller, error::Answer};
 use crate::{
     authority::AttachClaims,
     fail_point,
+    grants::Reach,
     store::{idempotency::Claim, sandboxes::Route},
 };
 
@@ -74,14 +75,14 @@ fn takes_input(request: &CreateCommand) -> bool {
 impl App {
     pub(crate) async fn command_create(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         request: &CreateCommand,
         key: Option<&str>,
     ) -> Result<CommandCreated, AppError> {
         request.validate()?;
-        let new = NewCommand::new(tenant, sandbox, key);
-        let route = self.route(Some(tenant), sandbox).await?;
+        let new = NewCommand::new(reach.tenant_id, sandbox, key);
+        let route = self.route(Some(reach), sandbox).await?;
         fail_point::EXEC_BEFORE_WORKER_CALL.pass();
         let asked = proto::CreateCommandRequest {
             sandbox_id: sandbox.to_string(),
@@ -100,10 +101,10 @@ impl App {
 
     pub(crate) async fn command_list(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
     ) -> Result<Vec<Command>, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         let asked =
             proto::ListCommandsRequest { sandbox_id: sandbox.to_string(), generation: route.generation };
         let mut client = self.worker(&route)?;
@@ -119,11 +120,11 @@ impl App {
 
     pub(crate) async fn command_get(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         id: CommandId,
     ) -> Result<Command, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+        let route = self.route(Some(reach), sandbox).await?;
         let asked = proto::GetCommandRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -137,13 +138,13 @@ impl App {
     /// wait for the database.
     pub(crate) async fn command_write_stdin(
         &self,
-        tenant: Option<TenantId>,
+        reach: Option<Reach>,
         sandbox: SandboxId,
         id: CommandId,
         request: &WriteStdin,
     ) -> Result<StdinWritten, AppError> {
         request.validate()?;
-        let route = self.route(tenant, sandbox).await?;
+        let route = self.route(reach, sandbox).await?;
         let asked = proto::WriteStdinRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -162,13 +163,13 @@ impl App {
 
     pub(crate) async fn command_signal(
         &self,
-        tenant: Option<TenantId>,
+        reach: Option<Reach>,
         sandbox: SandboxId,
         id: CommandId,
         request: &SignalCommand,
         claim: Option<&Claim>,
     ) -> Result<Answer<()>, AppError> {
-        let route = self.route(tenant, sandbox).await?;
+        let route = self.route(reach, sandbox).await?;
         self.claimed(claim, 204, async {
             let asked = proto::SignalCommandRequest {
                 sandbox_id: sandbox.to_string(),
@@ -186,13 +187,13 @@ impl App {
     /// Of a running command with a terminal.
     pub(crate) async fn command_resize(
         &self,
-        tenant: Option<TenantId>,
+        reach: Option<Reach>,
         sandbox: SandboxId,
         id: CommandId,
         size: TerminalSize,
     ) -> Result<(), AppError> {
         size.validate()?;
-        let route = self.route(tenant, sandbox).await?;
+        let route = self.route(reach, sandbox).await?;
         let asked = proto::ResizeTerminalRequest {
             sandbox_id: sandbox.to_string(),
             generation: route.generation,
@@ -368,7 +369,7 @@ pub(super) fn fresh(sandbox: SandboxId, id: CommandId, request: &CreateCommand) 
     command
 }
 
-/// Who attaches: a key's tenant, or whoever holds a token for this command.
+/// Who attaches: a key, or whoever holds a token for this command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Attacher {
     Caller(Caller),
@@ -376,9 +377,9 @@ pub(crate) enum Attacher {
 }
 
 impl Attacher {
-    pub(crate) fn tenant(&self) -> Option<TenantId> {
+    pub(crate) fn reach(&self) -> Option<Reach> {
         match self {
-            Self::Caller(caller) => Some(caller.tenant_id),
+            Self::Caller(caller) => Some(caller.reach()),
             Self::Token => None,
         }
     }

@@ -13,8 +13,8 @@ use crate::{
 pub(crate) enum AppError {
     #[error("no valid key or token")]
     Unauthorized,
-    #[error("the key may not do this")]
-    Forbidden,
+    #[error(transparent)]
+    Forbidden(#[from] crate::grants::Lack),
     #[error("there is no such {0}")]
     NotFound(&'static str),
     #[error("{0}")]
@@ -25,6 +25,8 @@ pub(crate) enum AppError {
     TemplateNotFound(TemplateRef),
     #[error("no node has room for {} vCPU and {} of memory", .0.vcpus, .0.memory)]
     NoCapacity(MachineClass),
+    #[error("{0}")]
+    QuotaExceeded(space_api::quotas::QuotaExcess),
     #[error("the idempotency key was used for another request")]
     IdempotencyReused,
     #[error("the first request with this idempotency key still runs")]
@@ -88,6 +90,10 @@ impl From<CreateSandboxError> for AppError {
                 "disk_mib",
                 format!("must be at least {image_mib}, the size of the template's image"),
             )),
+            CreateSandboxError::NoProject => {
+                Self::Invalid(FieldErrors::one("project_id", "there is no such project"))
+            }
+            CreateSandboxError::QuotaExceeded(excess) => Self::QuotaExceeded(excess),
             CreateSandboxError::NoCapacity(class) => Self::NoCapacity(class),
             CreateSandboxError::Store(error) => Self::Store(error),
         }
@@ -126,12 +132,13 @@ impl AppError {
             Self::Worker(_) | Self::Certificate(_) | Self::Random => true,
             Self::Store(error) => !matches!(error, StoreError::Unavailable(_)),
             Self::Unauthorized
-            | Self::Forbidden
+            | Self::Forbidden(_)
             | Self::NotFound(_)
             | Self::Conflict(_)
             | Self::Invalid(_)
             | Self::TemplateNotFound(_)
             | Self::NoCapacity(_)
+            | Self::QuotaExceeded(_)
             | Self::IdempotencyReused
             | Self::IdempotencyInUse
             | Self::SandboxNotRunning { .. }

@@ -4,12 +4,13 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
 use space_api::events::Event;
-use space_types::{SandboxId, TenantId};
+use space_types::SandboxId;
 
 use super::{
     App, AppError,
     changes::{Interest, Watch},
 };
+use crate::grants::Reach;
 
 /// Events read at once.
 const BATCH: u32 = 256;
@@ -20,7 +21,7 @@ const LOOK_AGAIN_PENDING: Duration = Duration::from_millis(20);
 
 struct Reader {
     app: Arc<App>,
-    tenant: TenantId,
+    reach: Reach,
     sandbox: Option<SandboxId>,
     after: i64,
     watch: Watch,
@@ -28,23 +29,23 @@ struct Reader {
 }
 
 impl App {
-    /// Events of the tenant, or of one of its sandboxes, after `after`; none: what happens from now on. Ends at
+    /// Events within `reach`, or of one sandbox there, after `after`; none: what happens from now on. Ends at
     /// shutdown. An outage of the database holds the stream up and does not end it.
     pub(crate) async fn event_stream(
         self: &Arc<Self>,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: Option<SandboxId>,
         after: Option<i64>,
     ) -> Result<impl Stream<Item = Event> + use<>, AppError> {
         if let Some(id) = sandbox {
-            self.sandbox_get(tenant, id).await?;
+            self.sandbox_get(reach, id).await?;
         }
-        let watch = self.changes.watch(sandbox.map_or(Interest::Tenant(tenant), Interest::Sandbox));
+        let watch = self.changes.watch(sandbox.map_or(Interest::Tenant(reach.tenant_id), Interest::Sandbox));
         let after = match after {
             Some(after) => after,
-            None => self.store.event_tail(tenant).await?,
+            None => self.store.event_tail(reach).await?,
         };
-        let reader = Reader { app: Arc::clone(self), tenant, sandbox, after, watch, ready: VecDeque::new() };
+        let reader = Reader { app: Arc::clone(self), reach, sandbox, after, watch, ready: VecDeque::new() };
         Ok(stream::unfold(reader, |mut reader| async { reader.next().await.map(|event| (event, reader)) }))
     }
 }
@@ -69,7 +70,7 @@ impl Reader {
 
     /// Reads the next batch; answers how long to wait when there is none.
     async fn fill(&mut self) -> Duration {
-        match self.app.store.event_read(self.tenant, self.sandbox, self.after, BATCH).await {
+        match self.app.store.event_read(self.reach, self.sandbox, self.after, BATCH).await {
             Ok(batch) => {
                 self.after = batch.events.last().map_or(self.after, |event| event.sequence);
                 self.ready.extend(batch.events);

@@ -8,14 +8,14 @@ use space_api::{
     limits,
     sse::{CommandEvent, Output},
 };
-use space_types::{CommandId, SandboxId, TenantId};
+use space_types::{CommandId, SandboxId};
 
 use super::{
     App, AppError,
     command_stream::{CommandStream, Positioned, Target},
     commands::{NewCommand, fresh, spec},
 };
-use crate::fail_point;
+use crate::{fail_point, grants::Reach};
 
 /// A command under way.
 pub(crate) struct Exec {
@@ -26,21 +26,16 @@ pub(crate) struct Exec {
 impl App {
     pub(crate) async fn exec(
         self: &Arc<Self>,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         request: &CreateCommand,
         key: Option<&str>,
     ) -> Result<Exec, AppError> {
         request.validate()?;
-        let new = NewCommand::new(tenant, sandbox, key);
+        let new = NewCommand::new(reach.tenant_id, sandbox, key);
         fail_point::EXEC_BEFORE_WORKER_CALL.pass();
-        let target = Target {
-            tenant: Some(tenant),
-            sandbox,
-            command: new.id,
-            after: None,
-            create: Some(spec(request)),
-        };
+        let target =
+            Target { reach: Some(reach), sandbox, command: new.id, after: None, create: Some(spec(request)) };
         let stream = self.command_attach(target).await.map_err(|error| new.refusal(error))?;
         fail_point::EXEC_AFTER_WORKER_CALL.pass();
         let created =

@@ -6,6 +6,7 @@
 //!    └ breaks off, is silent, or the caller leaves: the line ends without `finish`, and nothing appears
 //! ```
 
+use crate::grants::Reach;
 use std::{future::Future, pin::pin};
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use space_api::{
     limits,
 };
 use space_node_proto::files as proto;
-use space_types::{SandboxId, TenantId};
+use space_types::SandboxId;
 use tokio::{
     sync::mpsc,
     time::{Duration, timeout},
@@ -44,12 +45,12 @@ impl App {
     /// Reads `body` to its end, unless the sandbox gives up before.
     pub(crate) async fn file_write<E>(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &WriteQuery,
         body: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
     ) -> Result<Written, AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let upload = query.upload.as_ref().map(|upload| proto::Upload {
             id: upload.id.clone(),
             offset: upload.offset,
@@ -77,12 +78,12 @@ impl App {
 
     pub(crate) async fn archive_write<E>(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &PlaceQuery,
         body: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
     ) -> Result<ArchiveWritten, AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let place = Some(at.place(query.path.as_bytes(), query.user.as_deref()));
         let first = proto::WriteArchiveRequest { place, ..proto::WriteArchiveRequest::default() };
         let (sender, requests) = line(first);

@@ -1,6 +1,7 @@
 //! Files in sandboxes: control finds the worker and passes on what it is asked. Nothing is stored but, for a POST, what
 //! its idempotency key was answered.
 
+use crate::grants::Reach;
 use std::future::Future;
 
 use space_api::{
@@ -12,7 +13,7 @@ use space_api::{
     limits,
 };
 use space_node_proto::files as proto;
-use space_types::{SandboxId, TenantId};
+use space_types::SandboxId;
 use tokio::time::{Duration, timeout};
 use tonic::{Response, Status, Streaming, transport::Channel};
 
@@ -83,12 +84,8 @@ impl FilesAt<'_> {
 }
 
 impl App {
-    pub(super) async fn files_at(
-        &self,
-        tenant: TenantId,
-        sandbox: SandboxId,
-    ) -> Result<FilesAt<'_>, AppError> {
-        let route = self.route(Some(tenant), sandbox).await?;
+    pub(super) async fn files_at(&self, reach: Reach, sandbox: SandboxId) -> Result<FilesAt<'_>, AppError> {
+        let route = self.route(Some(reach), sandbox).await?;
         let client = self.workers.files(&route).map_err(|error| {
             tracing::warn!(address = route.data_address, %error, "a worker's address can't be used");
             AppError::NodeUnavailable
@@ -98,20 +95,20 @@ impl App {
 
     pub(crate) async fn file_stat(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &StatQuery,
     ) -> Result<FileInfo, AppError> {
-        Ok(info(self.files_at(tenant, sandbox).await?.stat(query).await?))
+        Ok(info(self.files_at(reach, sandbox).await?.stat(query).await?))
     }
 
     pub(crate) async fn file_list(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &ListQuery,
     ) -> Result<Page<FileInfo>, AppError> {
-        let mut at = self.files_at(tenant, sandbox).await?;
+        let mut at = self.files_at(reach, sandbox).await?;
         let asked = proto::ListFilesRequest {
             place: Some(at.place(query.path.as_bytes(), query.user.as_deref())),
             depth: query.depth.unwrap_or(1),
@@ -130,13 +127,13 @@ impl App {
 
     pub(crate) async fn directory_create(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         body: &CreateDirectory,
         claim: Option<&Claim>,
     ) -> Result<Answer<FileInfo>, AppError> {
         let path = body.checked_path()?;
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         self.claimed(claim, 201, async {
             let asked = proto::MakeDirectoryRequest {
                 place: Some(at.place(path.as_bytes(), body.user.as_deref())),
@@ -151,13 +148,13 @@ impl App {
 
     pub(crate) async fn file_move(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         body: &MoveFile,
         claim: Option<&Claim>,
     ) -> Result<Answer<FileInfo>, AppError> {
         let (from, to) = body.checked_paths()?;
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         self.claimed(claim, 200, async {
             let asked = proto::MoveFileRequest {
                 place: Some(at.place(from.as_bytes(), body.user.as_deref())),
@@ -172,11 +169,11 @@ impl App {
 
     pub(crate) async fn file_remove(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &RemoveQuery,
     ) -> Result<(), AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let asked = proto::RemoveFileRequest {
             place: Some(at.place(query.path.as_bytes(), query.user.as_deref())),
             recursive: query.recursive,
@@ -190,13 +187,13 @@ impl App {
     /// The file as it is now, and its bytes from `offset` on, as they are read.
     pub(crate) async fn file_read(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &PlaceQuery,
         offset: u64,
         length: Option<u64>,
     ) -> Result<(FileInfo, FileBytes), AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let place = Some(at.place(query.path.as_bytes(), query.user.as_deref()));
         let mut client = at.client.clone();
         let opened = async {
@@ -211,11 +208,11 @@ impl App {
 
     pub(crate) async fn archive_read(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &PlaceQuery,
     ) -> Result<FileBytes, AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let place = Some(at.place(query.path.as_bytes(), query.user.as_deref()));
         let mut client = at.client.clone();
         let call = client.read_archive(proto::ReadArchiveRequest { place });
@@ -225,11 +222,11 @@ impl App {
     /// From when this returns on, no change is missed.
     pub(crate) async fn file_watch(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: SandboxId,
         query: &WatchQuery,
     ) -> Result<Watching, AppError> {
-        let at = self.files_at(tenant, sandbox).await?;
+        let at = self.files_at(reach, sandbox).await?;
         let place = Some(at.place(query.path.as_bytes(), query.user.as_deref()));
         let mut client = at.client.clone();
         let call = client.watch_files(proto::WatchFilesRequest { place, recursive: query.recursive });

@@ -20,6 +20,8 @@ pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod page;
 mod problem;
+pub(crate) mod projects;
+pub(crate) mod quotas;
 pub(crate) mod routes;
 pub(crate) mod sandboxes;
 pub(crate) mod templates;
@@ -31,7 +33,11 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use self::{auth::KeyCache, changes::Changes, routes::RouteCache};
+use self::{
+    auth::{KeyCache, KeyUse},
+    changes::Changes,
+    routes::RouteCache,
+};
 use crate::{
     authority::Authority,
     config::{Config, duration},
@@ -48,6 +54,7 @@ pub(crate) struct AppLimits {
     pub(crate) call_timeout: Duration,
     pub(crate) reattach_for: Duration,
     pub(crate) token_lifetime: Duration,
+    pub(crate) key_recheck: Duration,
     pub(crate) lease: Duration,
     pub(crate) lease_margin: Duration,
     pub(crate) ensure_timeout: Duration,
@@ -61,6 +68,7 @@ impl AppLimits {
             call_timeout: duration(config.commands.call_timeout),
             reattach_for: duration(config.commands.reattach_for),
             token_lifetime: duration(config.commands.token_lifetime),
+            key_recheck: duration(config.http.key_recheck),
             lease: duration(config.registry.lease),
             lease_margin: duration(config.registry.lease_margin),
             ensure_timeout: duration(config.nodes.ensure_timeout),
@@ -77,6 +85,7 @@ pub(crate) struct App {
     pub(crate) nodes: Nodes,
     pub(crate) workers: Workers,
     pub(crate) keys: KeyCache,
+    pub(crate) key_use: KeyUse,
     pub(crate) routes: RouteCache,
     pub(crate) changes: Changes,
     pub(crate) nudges: Nudges,
@@ -103,6 +112,7 @@ impl App {
             workers: Workers::new(&authority.certificates, connect_timeout),
             authority: Arc::new(authority),
             keys: KeyCache::default(),
+            key_use: KeyUse::default(),
             routes: RouteCache::default(),
             changes: Changes::new(),
             nudges: Nudges::default(),

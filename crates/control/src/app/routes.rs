@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use space_types::{SandboxId, SandboxState, TenantId};
+use space_types::{SandboxId, SandboxState};
 
 use super::{App, AppError};
-use crate::store::sandboxes::Route;
+use crate::{grants::Reach, store::sandboxes::Route};
 
 /// For the message that was never delivered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(10);
@@ -59,8 +59,8 @@ impl RouteCache {
 }
 
 impl App {
-    /// The route to a running sandbox. `tenant` none: for the holder of an attach token, which names the sandbox.
-    pub(crate) async fn route(&self, tenant: Option<TenantId>, id: SandboxId) -> Result<Route, AppError> {
+    /// The route to a running sandbox. `reach` none: for the holder of an attach token, which names the sandbox.
+    pub(crate) async fn route(&self, reach: Option<Reach>, id: SandboxId) -> Result<Route, AppError> {
         let (epoch, remembered) = self.routes.get(id);
         let route = if let Some(route) = remembered {
             route
@@ -73,7 +73,7 @@ impl App {
             }
             route
         };
-        if tenant.is_some_and(|tenant| tenant != route.tenant_id) {
+        if reach.is_some_and(|reach| !reach.sees(route.tenant_id, route.project_id)) {
             return Err(AppError::NotFound("sandbox"));
         }
         if !SandboxState::USABLE.contains(&route.state) {

@@ -3,10 +3,11 @@
 //! Each byte has an offset and the agent takes it once, so whatever became of an attempt, a write is repeated until
 //! it is answered: a worker that restarts costs time, no keystroke and none twice.
 
+use crate::grants::Reach;
 use std::{sync::Arc, time::Duration};
 
 use space_api::commands::WriteStdin;
-use space_types::{CommandId, SandboxId, TenantId};
+use space_types::{CommandId, SandboxId};
 
 use super::{App, AppError};
 use crate::store::StoreError;
@@ -16,7 +17,7 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=D
 
 pub(crate) struct Input {
     pub(crate) app: Arc<App>,
-    pub(crate) tenant: Option<TenantId>,
+    pub(crate) reach: Option<Reach>,
     pub(crate) sandbox: SandboxId,
     pub(crate) command: CommandId,
     /// Of the next byte; none: behind all that was taken so far.
@@ -52,7 +53,7 @@ impl Input {
     async fn repeat(&self, write: &WriteStdin) -> Result<u64, AppError> {
         let mut pause = *PAUSES.start();
         loop {
-            let wrote = self.app.command_write_stdin(self.tenant, self.sandbox, self.command, write).await;
+            let wrote = self.app.command_write_stdin(self.reach, self.sandbox, self.command, write).await;
             match wrote {
                 Ok(written) => return Ok(written.next_offset),
                 Err(error) if passes(&error) => tokio::time::sleep(pause).await,

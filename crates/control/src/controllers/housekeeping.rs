@@ -44,6 +44,7 @@ pub(crate) async fn run(app: Arc<App>, ages: Ages) {
 
 pub(crate) async fn pass(app: &App, ages: Ages) -> Result<(), StoreError> {
     let kept = i64::try_from(IDEMPOTENCY.as_millis()).unwrap_or(i64::MAX);
+    app.key_use_flush().await?;
     // In batches: one statement over a long backlog would meet its deadline and start over for ever.
     while app.store.idempotency_expire(kept, BATCH).await? == u64::from(BATCH) {}
     app.store.join_token_expire(kept).await?;

@@ -7,7 +7,7 @@ use axum::{
     extract::{FromRequestParts, State},
     response::{IntoResponse as _, Response},
 };
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use space_api::{
     Page, Problem, ProblemCode,
@@ -23,13 +23,13 @@ use space_types::{CommandId, SandboxId};
 
 use super::{
     answer::repeated,
-    caller::bearer,
+    caller::{Commands, bearer},
     extract::{Path, Post, Query},
     problem::Failure,
     sse,
 };
 use crate::{
-    app::{App, AppError, auth::Caller, command_stream::Target, commands::Attacher, error::Answer},
+    app::{App, AppError, command_stream::Target, commands::Attacher, error::Answer},
     authority::AttachSigner,
 };
 
@@ -42,12 +42,12 @@ use crate::{
         (status = 201, description = "The command and where to attach.", body = CommandCreated),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_create(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     post: Post<CreateCommand>,
 ) -> Result<(StatusCode, Json<CommandCreated>), Failure> {
-    let created = app.command_create(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    let created = app.command_create(caller.reach(), sandbox, &post.body, post.key.as_deref()).await?;
     Ok((StatusCode::CREATED, Json(created)))
 }
 
@@ -60,11 +60,11 @@ pub(super) async fn command_create(
         (status = 200, description = "The commands.", body = Page<Command>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_list(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
 ) -> Result<Json<Page<Command>>, Failure> {
-    let items = app.command_list(caller.tenant_id, sandbox).await?;
+    let items = app.command_list(caller.reach(), sandbox).await?;
     Ok(Json(Page { items, next_cursor: None }))
 }
 
@@ -75,11 +75,11 @@ pub(super) async fn command_list(
         (status = 200, description = "The command.", body = Command),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_get(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
 ) -> Result<Json<Command>, Failure> {
-    Ok(Json(app.command_get(caller.tenant_id, sandbox, command).await?))
+    Ok(Json(app.command_get(caller.reach(), sandbox, command).await?))
 }
 
 /// Attach to a command
@@ -99,10 +99,15 @@ pub(super) async fn command_attach(
     fields: HeaderMap,
 ) -> Result<Response, Failure> {
     let after = sse::last_event_id(&fields)?;
-    let tenant = attach.attacher.tenant();
-    let target = Target { tenant, sandbox: attach.sandbox, command: attach.command, after, create: None };
+    let reach = attach.attacher.reach();
+    let key_ended = match attach.attacher {
+        Attacher::Caller(caller) => sse::key_ended(&app, caller.key_id).left_future(),
+        // Good until it expires, whatever becomes of keys.
+        Attacher::Token => std::future::pending().right_future(),
+    };
+    let target = Target { reach, sandbox: attach.sandbox, command: attach.command, after, create: None };
     let stream = app.command_attach(target).await?.into_stream();
-    Ok(sse::response(stream.map(|event| sse::command_event(&event))))
+    Ok(sse::response(stream.map(|event| sse::command_event(&event)).take_until(key_ended)))
 }
 
 /// Write to a command's standard input
@@ -112,12 +117,12 @@ pub(super) async fn command_attach(
         (status = 200, description = "How much was taken.", body = StdinWritten),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_stdin(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<WriteStdin>,
 ) -> Result<Json<StdinWritten>, Failure> {
-    Ok(Json(app.command_write_stdin(Some(caller.tenant_id), sandbox, command, &post.body).await?))
+    Ok(Json(app.command_write_stdin(Some(caller.reach()), sandbox, command, &post.body).await?))
 }
 
 /// Signal a command
@@ -130,14 +135,14 @@ pub(super) async fn command_stdin(
         (status = 204, description = "Sent."),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_signal(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<SignalCommand>,
 ) -> Result<Response, Failure> {
     let claim = post.claim(&caller);
-    let tenant = Some(caller.tenant_id);
-    match app.command_signal(tenant, sandbox, command, &post.body, claim.as_ref()).await? {
+    let reach = Some(caller.reach());
+    match app.command_signal(reach, sandbox, command, &post.body, claim.as_ref()).await? {
         Answer::New(()) => Ok(StatusCode::NO_CONTENT.into_response()),
         Answer::Repeated(response) => Ok(repeated(&response)),
     }
@@ -152,12 +157,12 @@ pub(super) async fn command_signal(
         (status = 204, description = "It has that size."),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn command_resize(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path((sandbox, command)): Path<(SandboxId, CommandId)>,
     post: Post<TerminalSize>,
 ) -> Result<StatusCode, Failure> {
-    app.command_resize(Some(caller.tenant_id), sandbox, command, post.body).await?;
+    app.command_resize(Some(caller.reach()), sandbox, command, post.body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -173,16 +178,20 @@ pub(super) async fn command_resize(
             content((Output = "text/event-stream"), (ExecResult = "application/json"))),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn exec(
-    caller: Caller,
+    Commands(caller): Commands,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     fields: HeaderMap,
     post: Post<CreateCommand>,
 ) -> Result<Response, Failure> {
     let form = Form::accepted(&fields)?;
-    let exec = app.exec(caller.tenant_id, sandbox, &post.body, post.key.as_deref()).await?;
+    let key_ended = sse::key_ended(&app, caller.key_id);
+    let exec = app.exec(caller.reach(), sandbox, &post.body, post.key.as_deref()).await?;
     match form {
-        Form::Stream => Ok(sse::response(exec.into_stream().map(|event| sse::command_event(&event)))),
+        Form::Stream => {
+            let events = exec.into_stream().map(|event| sse::command_event(&event));
+            Ok(sse::response(events.take_until(key_ended)))
+        }
         Form::Json => Ok(Json(exec.into_result().await?).into_response()),
     }
 }
@@ -239,7 +248,7 @@ impl Attaching {
         let token = in_query.or_else(|| bearer(parts).map(ToOwned::to_owned));
         let token = token.filter(|token| AttachSigner::looks_like_one(token));
         let Some(token) = token else {
-            let caller = Caller::from_request_parts(parts, app).await?;
+            let Commands(caller) = Commands::from_request_parts(parts, app).await?;
             let Path((sandbox, command)) = Path::from_request_parts(parts, app).await?;
             return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });
         };

@@ -9,9 +9,10 @@ use space_api::{
     Problem,
     events::{Event, EventsQuery},
 };
-use space_types::{SandboxId, TenantId};
+use space_types::SandboxId;
 
 use super::{
+    caller::SandboxesRead,
     extract::{Path, Query},
     problem::Failure,
     sse,
@@ -27,12 +28,12 @@ use crate::app::{App, auth::Caller};
         (status = 200, description = "A stream of events.", body = Event, content_type = "text/event-stream"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn events(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Query(query): Query<EventsQuery>,
     fields: HeaderMap,
 ) -> Result<Response, Failure> {
-    stream(&app, caller.tenant_id, query.sandbox, &fields).await
+    stream(&app, &caller, query.sandbox, &fields).await
 }
 
 /// Follow one sandbox's events
@@ -44,21 +45,22 @@ pub(super) async fn events(
         (status = 200, description = "A stream of events.", body = Event, content_type = "text/event-stream"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_events(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
     fields: HeaderMap,
 ) -> Result<Response, Failure> {
-    stream(&app, caller.tenant_id, Some(id), &fields).await
+    stream(&app, &caller, Some(id), &fields).await
 }
 
 async fn stream(
     app: &Arc<App>,
-    tenant: TenantId,
+    caller: &Caller,
     sandbox: Option<SandboxId>,
     fields: &HeaderMap,
 ) -> Result<Response, Failure> {
     let after = sse::last_event_id(fields)?;
-    let events = app.event_stream(tenant, sandbox, after).await?;
-    Ok(sse::response(events.map(|event| sse::log_event(&event))))
+    let events = app.event_stream(caller.reach(), sandbox, after).await?;
+    let events = events.map(|event| sse::log_event(&event));
+    Ok(sse::response(events.take_until(sse::key_ended(app, caller.key_id))))
 }

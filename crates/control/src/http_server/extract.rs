@@ -81,7 +81,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Pairs {
     }
 }
 
-/// A POST: its JSON body, and what an idempotency key is compared by.
+/// A request with a JSON body: that, and what an idempotency key is compared by.
 pub(super) struct Post<T> {
     pub(super) body: T,
     pub(super) key: Option<String>,
@@ -94,7 +94,11 @@ impl<T> Post<T> {
     pub(super) fn claim(&self, caller: &Caller) -> Option<Claim> {
         self.key.as_ref().map(|key| Claim {
             tenant_id: caller.tenant_id,
-            key: key.clone(),
+            // A space is in no key: those of a project can't meet those of the tenant.
+            key: match caller.grants.project_id {
+                Some(project) => format!("{project} {key}"),
+                None => key.clone(),
+            },
             route: self.route.clone(),
             body_hash: self.body_hash,
         })

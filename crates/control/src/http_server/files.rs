@@ -7,6 +7,7 @@ pub(super) mod content;
 mod range;
 pub(super) mod watch;
 
+use super::caller::Files;
 use std::sync::Arc;
 
 use axum::{
@@ -26,7 +27,7 @@ use super::{
     extract::{Path, Post},
     problem::Failure,
 };
-use crate::app::{App, auth::Caller, error::Answer};
+use crate::app::{App, error::Answer};
 
 /// A query string with a path in it, which need not be text.
 pub(super) struct FileQuery<T>(pub(super) T);
@@ -48,12 +49,12 @@ impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for FileQuery<T> {
         (status = 200, description = "What it is.", body = FileInfo),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn file_stat(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<StatQuery>,
 ) -> Result<Json<FileInfo>, Failure> {
-    Ok(Json(app.file_stat(caller.tenant_id, sandbox, &query).await?))
+    Ok(Json(app.file_stat(caller.reach(), sandbox, &query).await?))
 }
 
 /// List a directory
@@ -66,12 +67,12 @@ pub(super) async fn file_stat(
         (status = 200, description = "A page of entries.", body = Page<FileInfo>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn file_list(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<ListQuery>,
 ) -> Result<Json<Page<FileInfo>>, Failure> {
-    Ok(Json(app.file_list(caller.tenant_id, sandbox, &query).await?))
+    Ok(Json(app.file_list(caller.reach(), sandbox, &query).await?))
 }
 
 /// Make a directory
@@ -83,13 +84,13 @@ pub(super) async fn file_list(
         (status = 201, description = "The directory.", body = FileInfo),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn directory_create(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     post: Post<CreateDirectory>,
 ) -> Result<Response, Failure> {
     let claim = post.claim(&caller);
-    let making = app.directory_create(caller.tenant_id, sandbox, &post.body, claim.as_ref());
+    let making = app.directory_create(caller.reach(), sandbox, &post.body, claim.as_ref());
     Ok(created(Box::pin(making).await?))
 }
 
@@ -103,13 +104,13 @@ pub(super) async fn directory_create(
         (status = 200, description = "What it is at its new path.", body = FileInfo),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn file_move(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     post: Post<MoveFile>,
 ) -> Result<Response, Failure> {
     let claim = post.claim(&caller);
-    let moving = app.file_move(caller.tenant_id, sandbox, &post.body, claim.as_ref());
+    let moving = app.file_move(caller.reach(), sandbox, &post.body, claim.as_ref());
     match Box::pin(moving).await? {
         Answer::New(info) => Ok(Json(info).into_response()),
         Answer::Repeated(response) => Ok(repeated(&response)),
@@ -125,11 +126,11 @@ pub(super) async fn file_move(
         (status = 204, description = "It is gone."),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn file_remove(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<RemoveQuery>,
 ) -> Result<StatusCode, Failure> {
-    app.file_remove(caller.tenant_id, sandbox, &query).await?;
+    app.file_remove(caller.reach(), sandbox, &query).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,8 +1,8 @@
 //! The public API: parses, authorises, renders. Decisions are in `app/`.
 //!
 //! Around every request, from the outside in: its id, span, log line and metrics (`observe.rs`); panics become
-//! `internal`; a deadline, except for streams. Each handler takes its [`Caller`](crate::app::auth::Caller) before
-//! anything else, so that nothing of a request is looked at before it is known who sends it.
+//! `internal`; a deadline, except for streams. Each handler takes its caller (`caller.rs`) before anything else, so that
+//! nothing of a request is looked at before it is known who sends it and that they may.
 
 mod answer;
 mod caller;
@@ -18,6 +18,8 @@ mod observe;
 mod openapi;
 mod operations;
 mod problem;
+mod projects;
+mod quotas;
 mod sandboxes;
 mod serve;
 mod sse;
@@ -67,6 +69,12 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tenants::tenant_create, tenants::tenant_list))
         .routes(routes!(keys::key_create, keys::key_list))
         .routes(routes!(keys::key_revoke))
+        .routes(routes!(keys::key_rotate))
+        .routes(routes!(projects::project_create, projects::project_list))
+        .routes(routes!(projects::project_get, projects::project_update, projects::project_delete))
+        .routes(routes!(quotas::quota_get))
+        .routes(routes!(quotas::tenant_set_quota))
+        .routes(routes!(quotas::project_set_quota))
         .routes(routes!(nodes::node_list))
         .routes(routes!(join_tokens::join_token_create))
 }

@@ -59,6 +59,7 @@ fn count(method: &Method, route: &str, status: u16, elapsed: Duration) {
         Method::POST => "POST",
         Method::PUT => "PUT",
         Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
         _ => "other",
     };
     let labels = [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];

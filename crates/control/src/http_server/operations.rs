@@ -3,18 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, response::Response};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use space_api::{Problem, WaitQuery, operations::Operation};
 use space_runtime::telemetry::chain;
-use space_types::{OperationId, TenantId};
+use space_types::OperationId;
 
 use super::{
+    caller::SandboxesRead,
     extract::{Path, Query},
     problem::Failure,
     sse,
 };
 use crate::{
-    app::{App, AppError, auth::Caller},
+    app::{App, AppError},
+    grants::Reach,
     store::StoreError,
 };
 
@@ -27,14 +29,14 @@ use crate::{
         (status = 200, description = "The operation.", body = Operation),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn operation_get(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<OperationId>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Operation>, Failure> {
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
-    Ok(Json(app.operation_wait(caller.tenant_id, id, wait).await?))
+    Ok(Json(app.operation_wait(caller.reach(), id, wait).await?))
 }
 
 /// Follow an operation
@@ -46,16 +48,18 @@ pub(super) async fn operation_get(
         (status = 200, description = "A stream of operations.", body = Operation, content_type = "text/event-stream"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn operation_events(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<OperationId>,
 ) -> Result<Response, Failure> {
-    let now = app.operation_get(caller.tenant_id, id).await?;
-    let follow = Follow { app, tenant: caller.tenant_id, id, step: Step::First(Box::new(now)) };
-    Ok(sse::response(stream::unfold(follow, |mut follow| async {
+    let now = app.operation_get(caller.reach(), id).await?;
+    let key_ended = sse::key_ended(&app, caller.key_id);
+    let follow = Follow { app, reach: caller.reach(), id, step: Step::First(Box::new(now)) };
+    let operations = stream::unfold(follow, |mut follow| async {
         let operation = follow.next().await?;
         Some((sse::operation_event(&operation), follow))
-    })))
+    });
+    Ok(sse::response(operations.take_until(key_ended)))
 }
 
 /// A wait is renewed after so long.
@@ -69,7 +73,7 @@ enum Step {
 
 struct Follow {
     app: Arc<App>,
-    tenant: TenantId,
+    reach: Reach,
     id: OperationId,
     step: Step,
 }
@@ -89,7 +93,7 @@ impl Follow {
 
     async fn wait(&self) -> Option<Operation> {
         while !self.app.shutdown.is_cancelled() {
-            match self.app.operation_wait(self.tenant, self.id, WAIT).await {
+            match self.app.operation_wait(self.reach, self.id, WAIT).await {
                 Ok(operation) if operation.status.is_done() => return Some(operation),
                 Ok(_) => {}
                 Err(AppError::Store(StoreError::Unavailable(_))) => {

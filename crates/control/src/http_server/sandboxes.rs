@@ -12,10 +12,11 @@ use space_types::SandboxId;
 
 use super::{
     answer::repeated,
+    caller::{SandboxesRead, SandboxesWrite},
     extract::{Pairs, Path, Post, Query},
     problem::Failure,
 };
-use crate::app::{App, auth::Caller, error::Answer, sandboxes::is_created};
+use crate::app::{App, error::Answer, sandboxes::is_created};
 
 /// Create a sandbox
 ///
@@ -27,7 +28,7 @@ use crate::app::{App, auth::Caller, error::Answer, sandboxes::is_created};
         (status = 202, description = "Accepted; the operation tells how it goes.", body = SandboxOperation),
         (status = "default", description = "Not accepted; nothing changed.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_create(
-    caller: Caller,
+    SandboxesWrite(caller): SandboxesWrite,
     State(app): State<Arc<App>>,
     Query(query): Query<WaitQuery>,
     post: Post<CreateSandbox>,
@@ -35,7 +36,7 @@ pub(super) async fn sandbox_create(
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
     let claim = post.claim(&caller);
-    match app.sandbox_create(caller.tenant_id, &post.body, claim.as_ref(), wait).await? {
+    match app.sandbox_create(caller.reach(), &post.body, claim.as_ref(), wait).await? {
         Answer::New(answer) => {
             let status = if is_created(&answer) { StatusCode::CREATED } else { StatusCode::ACCEPTED };
             Ok(located(status, &answer))
@@ -52,12 +53,12 @@ pub(super) async fn sandbox_create(
         (status = 200, description = "A page.", body = Page<Sandbox>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_list(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Pairs(pairs): Pairs,
 ) -> Result<Json<Page<Sandbox>>, Failure> {
     let query = ListSandboxes::from_pairs(pairs)?;
-    Ok(Json(app.sandbox_list(caller.tenant_id, &query).await?))
+    Ok(Json(app.sandbox_list(caller.reach(), &query).await?))
 }
 
 /// Get a sandbox
@@ -69,11 +70,11 @@ pub(super) async fn sandbox_list(
         (status = 200, description = "The sandbox.", body = Sandbox),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_get(
-    caller: Caller,
+    SandboxesRead(caller): SandboxesRead,
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<Sandbox>, Failure> {
-    Ok(Json(app.sandbox_get(caller.tenant_id, id).await?))
+    Ok(Json(app.sandbox_get(caller.reach(), id).await?))
 }
 
 /// Delete a sandbox
@@ -87,14 +88,14 @@ pub(super) async fn sandbox_get(
         (status = 202, description = "Accepted; the operation tells how it goes.", body = SandboxOperation),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn sandbox_delete(
-    caller: Caller,
+    SandboxesWrite(caller): SandboxesWrite,
     State(app): State<Arc<App>>,
     Path(id): Path<SandboxId>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Response, Failure> {
     query.validate()?;
     let wait = Duration::from_secs(u64::from(query.wait));
-    let answer = app.sandbox_delete(caller.tenant_id, id, wait).await?;
+    let answer = app.sandbox_delete(caller.reach(), id, wait).await?;
     let status = if answer.operation.status.is_done() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(answer)).into_response())
 }

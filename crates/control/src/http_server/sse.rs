@@ -1,6 +1,6 @@
 //! Server-sent events: heartbeats, headers, positions.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::response::{
     IntoResponse as _, Response,
@@ -11,7 +11,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use space_api::{FieldErrors, events, files::WatchEvent, headers, limits, operations};
 
-use crate::app::command_stream::Positioned;
+use space_types::KeyId;
+
+use crate::app::{App, command_stream::Positioned};
 
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
@@ -23,6 +25,20 @@ pub(super) fn response(stream: impl Stream<Item = Event> + Send + 'static) -> Re
     // A proxy that gathers a stream before it passes it on breaks it.
     response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
+}
+
+/// Ready when a key has been revoked or has ended: a stream that it opened ends then. Rotating a key ends none. While
+/// the database is away streams go on.
+pub(super) fn key_ended(app: &Arc<App>, key: KeyId) -> impl Future<Output = ()> + Send + use<> {
+    let app = Arc::clone(app);
+    async move {
+        loop {
+            tokio::time::sleep(app.limits.key_recheck).await;
+            if matches!(app.key_is_valid(key).await, Ok(false)) {
+                return;
+            }
+        }
+    }
 }
 
 /// `Last-Event-ID`, if it was sent.

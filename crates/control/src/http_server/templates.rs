@@ -10,11 +10,11 @@ use space_api::{
 
 use super::{
     answer::created,
-    caller::Admin,
+    caller::{Admin, Anyone},
     extract::{Path, Post, Query},
     problem::Failure,
 };
-use crate::app::{App, auth::Caller};
+use crate::app::App;
 
 /// Publish a release of a template
 ///
@@ -40,7 +40,7 @@ pub(super) async fn template_publish(
         (status = 200, description = "A page.", body = Page<Template>),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn template_list(
-    _: Caller,
+    Anyone(_caller): Anyone,
     State(app): State<Arc<App>>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<Template>>, Failure> {
@@ -53,7 +53,7 @@ pub(super) async fn template_list(
         (status = 200, description = "The template.", body = Template),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn template_get(
-    _: Caller,
+    Anyone(_caller): Anyone,
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
 ) -> Result<Json<Template>, Failure> {

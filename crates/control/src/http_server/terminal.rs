@@ -10,6 +10,7 @@
 
 mod outbound;
 
+use crate::grants::Reach;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -31,7 +32,7 @@ use space_api::{
     limits,
     terminal::{ClientMessage, SUBPROTOCOL, ServerMessage, TerminalQuery, TerminalSize, Wish},
 };
-use space_types::{CommandId, SandboxId, TenantId};
+use space_types::{CommandId, SandboxId};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
@@ -81,9 +82,9 @@ pub(super) async fn command_terminal(
 ) -> Result<Response, Failure> {
     let Opening { attaching: Attaching { attacher, sandbox, command }, query } = opening;
     refuse_other_origins(&attacher, &fields)?;
-    let tenant = attacher.tenant();
+    let reach = attacher.reach();
     // What is not the caller's is hidden before anything is said about the upgrade.
-    app.route(tenant, sandbox).await?;
+    app.route(reach, sandbox).await?;
     let upgrade = upgrade.map_err(|_no_upgrade| {
         Failure::new(ProblemCode::InvalidRequest, "open it as a WebSocket, over HTTP/1.1")
     })?;
@@ -93,8 +94,8 @@ pub(super) async fn command_terminal(
         return Err(FieldErrors::one("Sec-WebSocket-Protocol", detail).into());
     }
     let after = query.position()?;
-    let events = app.command_attach(Target { tenant, sandbox, command, after, create: None }).await?;
-    let input = Input { app: Arc::clone(&app), tenant, sandbox, command, offset: query.input_offset };
+    let events = app.command_attach(Target { reach, sandbox, command, after, create: None }).await?;
+    let input = Input { app: Arc::clone(&app), reach, sandbox, command, offset: query.input_offset };
     let sockets = app.sockets.clone();
     Ok(upgrade
         .max_message_size(MESSAGE)
@@ -181,7 +182,7 @@ async fn serve(socket: WebSocket, mut outbound: Outbound, input: Input) {
     let (signal, signals) = mpsc::channel(WAITING);
     let of = Of {
         app: Arc::clone(&input.app),
-        tenant: input.tenant,
+        reach: input.reach,
         sandbox: input.sandbox,
         command: input.command,
     };
@@ -304,7 +305,7 @@ async fn write_all(
 /// The command that a connection is about.
 struct Of {
     app: Arc<App>,
-    tenant: Option<TenantId>,
+    reach: Option<Reach>,
     sandbox: SandboxId,
     command: CommandId,
 }
@@ -321,14 +322,14 @@ impl Of {
                 Ok(()) = sizes.changed() => {
                     let size = *sizes.borrow_and_update();
                     let Some(size) = size else { continue };
-                    if let Err(error) = self.app.command_resize(self.tenant, self.sandbox, self.command, size).await {
+                    if let Err(error) = self.app.command_resize(self.reach, self.sandbox, self.command, size).await {
                         refuse(&refusals, Wish::Resize, &error);
                     }
                 }
                 Some(signal) = signals.recv() => {
                     let asked = SignalCommand { signal };
                     let sent =
-                        self.app.command_signal(self.tenant, self.sandbox, self.command, &asked, None).await;
+                        self.app.command_signal(self.reach, self.sandbox, self.command, &asked, None).await;
                     if let Err(error) = sent {
                         refuse(&refusals, Wish::Signal, &error);
                     }
@@ -347,13 +348,16 @@ fn refuse(refusals: &mpsc::Sender<ServerMessage>, wish: Wish, error: &AppError) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::auth::Caller;
-    use space_api::keys::Role;
-    use space_types::KeyId;
+    use crate::{app::auth::Caller, grants::Grants};
+    use space_api::{keys::Role, scopes::ScopeSet};
+    use space_types::{KeyId, TenantId};
 
     #[test]
     fn a_page_of_another_origin_needs_a_token() {
-        let key = Caller { tenant_id: TenantId::new(), key_id: KeyId::new(), role: Role::Member };
+        let tenant_id = TenantId::new();
+        let (role, scopes) = (Role::Member, ScopeSet::all());
+        let grants = Grants { tenant_id, project_id: None, role, scopes, expires_at: None };
+        let key = Caller { tenant_id, key_id: KeyId::new(), grants };
         let refused = |attacher: Attacher, origin: Option<&'static str>| {
             let mut fields = HeaderMap::new();
             fields.insert(header::HOST, http::HeaderValue::from_static("space.example:8700"));

@@ -9,11 +9,12 @@ use space_api::{
     Timestamp,
     events::{Event, EventData, EventKind},
 };
-use space_types::{EventId, SandboxId, TenantId};
+use space_types::{EventId, SandboxId};
 use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;
 
 use super::{Store, StoreError, coded};
+use crate::grants::Reach;
 
 #[derive(sqlx::FromRow)]
 struct EventRow {
@@ -36,43 +37,66 @@ pub(crate) struct EventBatch {
 
 pub(super) async fn append(
     tx: &mut PgConnection,
-    tenant: TenantId,
     sandbox: SandboxId,
     kind: EventKind,
     data: EventData,
 ) -> Result<(), StoreError> {
-    sqlx::query("insert into events (id, tenant_id, sandbox_id, kind, data) values ($1, $2, $3, $4, $5)")
-        .bind(EventId::new().uuid())
-        .bind(tenant.uuid())
-        .bind(sandbox.uuid())
-        .bind(kind.code())
-        .bind(Json(data))
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query(
+        "insert into events (id, tenant_id, project_id, sandbox_id, kind, data) \
+         select $1, tenant_id, project_id, id, $3, $4 from sandboxes where id = $2",
+    )
+    .bind(EventId::new().uuid())
+    .bind(sandbox.uuid())
+    .bind(kind.code())
+    .bind(Json(data))
+    .execute(&mut *tx)
+    .await?;
     Ok(())
 }
 
+macro_rules! select_events {
+    ($whose:literal) => {
+        concat!(
+            "select sequence, id, sandbox_id, kind, data, at, \
+                    transaction < pg_snapshot_xmin(pg_current_snapshot()) as settled \
+             from events where ",
+            $whose,
+            " and ($2::uuid is null or sandbox_id = $2) and sequence > $3 order by sequence limit $4"
+        )
+    };
+}
+
+macro_rules! newest_event {
+    ($whose:literal) => {
+        concat!(
+            "select coalesce((select sequence from events where ",
+            $whose,
+            " and transaction < pg_snapshot_xmin(pg_current_snapshot()) order by sequence desc limit 1), 0)"
+        )
+    };
+}
+
 impl Store {
-    /// Settled events of a tenant after `after`, of one sandbox if given.
+    /// Settled events within `reach` after `after`, of one sandbox if given.
     pub(crate) async fn event_read(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         sandbox: Option<SandboxId>,
         after: i64,
         limit: u32,
     ) -> Result<EventBatch, StoreError> {
-        let rows: Vec<EventRow> = sqlx::query_as(
-            "select sequence, id, sandbox_id, kind, data, at, \
-                    transaction < pg_snapshot_xmin(pg_current_snapshot()) as settled \
-             from events where tenant_id = $1 and ($2::uuid is null or sandbox_id = $2) and sequence > $3 \
-             order by sequence limit $4",
-        )
-        .bind(tenant.uuid())
-        .bind(sandbox.map(SandboxId::uuid))
-        .bind(after)
-        .bind(i64::from(limit))
-        .fetch_all(self.pool())
-        .await?;
+        // Two texts, so that each is planned for its own index.
+        let (sql, whose) = match reach.project_id {
+            None => (select_events!("tenant_id = $1"), reach.tenant_id.uuid()),
+            Some(project) => (select_events!("project_id = $1"), project.uuid()),
+        };
+        let rows: Vec<EventRow> = sqlx::query_as(sql)
+            .bind(whose)
+            .bind(sandbox.map(SandboxId::uuid))
+            .bind(after)
+            .bind(i64::from(limit))
+            .fetch_all(self.pool())
+            .await?;
         let mut batch = EventBatch::default();
         for row in rows {
             if !row.settled {
@@ -93,15 +117,12 @@ impl Store {
 
     /// Where a reader begins that wants only what happens next: the newest settled event. Those that are not
     /// settled are yet to be shown.
-    pub(crate) async fn event_tail(&self, tenant: TenantId) -> Result<i64, StoreError> {
-        let (tail,): (i64,) = sqlx::query_as(
-            "select coalesce((select sequence from events \
-              where tenant_id = $1 and transaction < pg_snapshot_xmin(pg_current_snapshot()) \
-              order by sequence desc limit 1), 0)",
-        )
-        .bind(tenant.uuid())
-        .fetch_one(self.pool())
-        .await?;
+    pub(crate) async fn event_tail(&self, reach: Reach) -> Result<i64, StoreError> {
+        let (sql, whose) = match reach.project_id {
+            None => (newest_event!("tenant_id = $1"), reach.tenant_id.uuid()),
+            Some(project) => (newest_event!("project_id = $1"), project.uuid()),
+        };
+        let (tail,): (i64,) = sqlx::query_as(sql).bind(whose).fetch_one(self.pool()).await?;
         Ok(tail)
     }
 

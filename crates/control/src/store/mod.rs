@@ -1,8 +1,8 @@
 //! The only place with SQL. Each function is one question or one whole transaction; what it answers are
 //! records, never rows.
 //!
-//! Lock order inside a transaction: sandbox, then node, then the rest. Events come last, so that a transaction
-//! has its number before an event has its sequence number (see `events.rs`).
+//! Lock order inside a transaction: sandbox, then node, tenant, project, then the rest. Events come last, so that a
+//! transaction has its number before an event has its sequence number (see `events.rs`).
 
 pub(crate) mod enrolment;
 pub(crate) mod events;
@@ -13,6 +13,8 @@ pub(crate) mod listener;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod placement;
+pub(crate) mod projects;
+pub(crate) mod quotas;
 pub(crate) mod replacement;
 pub(crate) mod sandbox_changes;
 pub(crate) mod sandboxes;
@@ -22,6 +24,7 @@ pub(crate) mod triggers;
 
 use std::{str::FromStr as _, time::Duration};
 
+use space_api::quotas::Quota;
 use sqlx::{
     PgPool, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -84,11 +87,14 @@ pub(crate) struct StoreOptions {
     pub(crate) max_connections: u32,
     pub(crate) acquire_timeout: Duration,
     pub(crate) statement_timeout: Duration,
+    /// Of tenants for which nothing else was set.
+    pub(crate) default_quota: Quota,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     pool: PgPool,
+    default_quota: Quota,
 }
 
 impl Store {
@@ -110,7 +116,7 @@ impl Store {
                 })
             })
             .connect_lazy_with(connect);
-        Ok(Self { pool })
+        Ok(Self { pool, default_quota: options.default_quota })
     }
 
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {

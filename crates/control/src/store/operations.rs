@@ -4,11 +4,12 @@ use space_api::{
     Problem, ProblemCode, Timestamp,
     operations::{Operation, OperationKind, OperationStatus},
 };
-use space_types::{OperationId, Reason, SandboxId, SandboxState, TenantId};
+use space_types::{OperationId, ProjectId, Reason, SandboxId, SandboxState, TenantId};
 use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;
 
 use super::{Store, StoreError, coded};
+use crate::grants::Reach;
 
 #[derive(sqlx::FromRow)]
 pub(super) struct OperationRow {
@@ -144,15 +145,17 @@ pub(super) async fn latest(
 impl Store {
     pub(crate) async fn operation_get(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         id: OperationId,
     ) -> Result<Option<Operation>, StoreError> {
         let row: Option<OperationRow> = sqlx::query_as(
-            "select id, kind, sandbox_id, status, problem, created_at, finished_at from operations \
-             where id = $1 and tenant_id = $2",
+            "select o.id, o.kind, o.sandbox_id, o.status, o.problem, o.created_at, o.finished_at \
+             from operations o join sandboxes s on s.id = o.sandbox_id \
+             where o.id = $1 and s.tenant_id = $2 and ($3::uuid is null or s.project_id = $3)",
         )
         .bind(id.uuid())
-        .bind(tenant.uuid())
+        .bind(reach.tenant_id.uuid())
+        .bind(reach.project_id.map(ProjectId::uuid))
         .fetch_optional(self.pool())
         .await?;
         row.map(Operation::try_from).transpose()

@@ -1,29 +1,32 @@
 //! Changes of a sandbox, each one transaction: created, deletion wanted, seen, its node lost or back.
 //!
-//! All of them end in [`settle`], which computes the state shown, keeps the node's sums right, finishes the
+//! All of them end in [`settle`], which computes the state shown, keeps the sums of node, tenant and project right, finishes the
 //! operations that the state decides and writes the events. So the column `state` and the reservation can't
 //! drift from what they follow from.
 
 use space_api::{
     events::{EventData, EventKind},
     operations::{Operation, OperationKind},
+    quotas::QuotaExcess,
     sandboxes::{CreateSandbox, Sandbox, SandboxOperation},
 };
 use space_node_proto::common::ObservedSandbox;
 use space_types::{
-    ByteSize, Desired, MachineClass, NodeId, Observed, OperationId, SandboxId, SandboxState, TemplateRef,
-    TenantId, shown_state,
+    ByteSize, Desired, MachineClass, NodeId, Observed, OperationId, ProjectId, SandboxId, SandboxState,
+    TemplateRef, TenantId, shown_state,
 };
 use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;
 
 use super::{
-    Store, StoreError,
+    Store, StoreError, coded,
     idempotency::{Claim, Claimed},
     operations, placement,
+    quotas::{self, Holding, Owner},
     sandboxes::{SandboxRow, column, desired, disk_size, effective, observed, select_sandbox},
     signed, templates, triggers, unsigned,
 };
+use crate::grants::Reach;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateSandboxError {
@@ -31,10 +34,23 @@ pub(crate) enum CreateSandboxError {
     TemplateNotFound(TemplateRef),
     #[error("the template's image has {image_mib} MiB")]
     DiskTooSmall { image_mib: u64 },
+    #[error("there is no such project")]
+    NoProject,
+    #[error("{0}")]
+    QuotaExceeded(QuotaExcess),
     #[error("no node has room for {0:?}")]
     NoCapacity(MachineClass),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<quotas::Refusal> for CreateSandboxError {
+    fn from(refusal: quotas::Refusal) -> Self {
+        match refusal {
+            quotas::Refusal::NoProject => Self::NoProject,
+            quotas::Refusal::Exceeded(excess) => Self::QuotaExceeded(excess),
+        }
+    }
 }
 
 impl From<sqlx::Error> for CreateSandboxError {
@@ -93,6 +109,7 @@ pub(crate) struct Created {
 #[derive(sqlx::FromRow)]
 struct Locked {
     tenant_id: Uuid,
+    project_id: Uuid,
     desired: String,
     observed: String,
     reason: Option<String>,
@@ -102,15 +119,36 @@ struct Locked {
     reserved: bool,
     vcpus: i32,
     held_memory: i64,
+    memory_bytes: i64,
+    disk_bytes: i64,
     generation: i64,
     observed_generation: i64,
     observed_sequence: i64,
 }
 
+impl Locked {
+    fn owner(&self) -> Owner {
+        Owner {
+            tenant_id: TenantId::from_uuid(self.tenant_id),
+            project_id: ProjectId::from_uuid(self.project_id),
+        }
+    }
+
+    /// What counts against the quotas in this state.
+    fn holding(&self, reserved: bool, state: SandboxState) -> Holding {
+        let exists = state != SandboxState::Deleted;
+        Holding::of(self.vcpus, self.memory_bytes, self.disk_bytes, reserved, exists)
+    }
+
+    fn state(&self) -> Result<SandboxState, StoreError> {
+        coded(self.state.parse().ok(), "state", &self.state)
+    }
+}
+
 async fn lock(tx: &mut PgConnection, id: SandboxId) -> Result<Option<Locked>, StoreError> {
     Ok(sqlx::query_as(
-        "select tenant_id, desired, observed, reason, node_lost, state, node_id, reserved, vcpus, held_memory, \
-                generation, observed_generation, observed_sequence \
+        "select tenant_id, project_id, desired, observed, reason, node_lost, state, node_id, reserved, vcpus, \
+                held_memory, memory_bytes, disk_bytes, generation, observed_generation, observed_sequence \
          from sandboxes where id = $1 for update",
     )
     .bind(id.uuid())
@@ -128,6 +166,8 @@ async fn settle(tx: &mut PgConnection, id: SandboxId, before: &Locked) -> Result
         let node = NodeId::from_uuid(now.node_id);
         placement::adjust(tx, node, now.vcpus, now.held_memory, reserved).await?;
     }
+    let held = now.holding(now.reserved, now.state()?);
+    quotas::adjust(tx, now.owner(), now.holding(reserved, state).since(held)).await?;
     let ended = matches!(seen, Observed::Stopped(_) | Observed::Failed(_) | Observed::Absent);
     sqlx::query(
         "update sandboxes set state = $2, reserved = $3, \
@@ -139,18 +179,17 @@ async fn settle(tx: &mut PgConnection, id: SandboxId, before: &Locked) -> Result
     .bind(ended)
     .execute(&mut *tx)
     .await?;
-    let tenant = TenantId::from_uuid(now.tenant_id);
     let finished = operations::finish_decided(tx, id, state, seen.reason()).await?;
     if is_settled(desired(&now.desired)?, seen) {
         triggers::clear(tx, id).await?;
     }
     if before.state != state.code() {
         let data = EventData { state: Some(state), reason: seen.reason(), operation: None };
-        super::events::append(tx, tenant, id, kind_of(state), data).await?;
+        super::events::append(tx, id, kind_of(state), data).await?;
     }
     for operation in finished {
         let data = EventData { operation: Some(operation), ..EventData::default() };
-        super::events::append(tx, tenant, id, EventKind::OperationFinished, data).await?;
+        super::events::append(tx, id, EventKind::OperationFinished, data).await?;
     }
     Ok(())
 }
@@ -178,7 +217,7 @@ impl Store {
     /// The transaction before the node is called.
     pub(crate) async fn sandbox_create(
         &self,
-        tenant: TenantId,
+        owner: Owner,
         request: &CreateSandbox,
         reference: &TemplateRef,
         class: MachineClass,
@@ -196,6 +235,8 @@ impl Store {
         let place = placement::reserve(&mut tx, class, disk, None)
             .await?
             .ok_or(CreateSandboxError::NoCapacity(class))?;
+        let holding = Holding::of(i32::from(class.vcpus), column(class.memory), column(disk), true, true);
+        quotas::take(&mut tx, owner, holding, &self.default_quota).await??;
         let id = SandboxId::new();
         let tag = match reference {
             TemplateRef::Tag { tag, .. } => Some(tag.as_str()),
@@ -203,12 +244,13 @@ impl Store {
         };
         sqlx::query(
             "insert into sandboxes (id, tenant_id, desired, generation, vcpus, memory_bytes, disk_bytes, \
-               release_id, template_name, template_tag, env, labels, node_id, held_memory, reserved, observed, state) \
-             values ($1, $2, 'running', 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, true, 'pending', \
+               release_id, template_name, template_tag, env, labels, node_id, held_memory, project_id, reserved, \
+               observed, state) \
+             values ($1, $2, 'running', 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, true, 'pending', \
                'creating')",
         )
         .bind(id.uuid())
-        .bind(tenant.uuid())
+        .bind(owner.tenant_id.uuid())
         .bind(i32::from(class.vcpus))
         .bind(column(class.memory))
         .bind(column(disk))
@@ -219,30 +261,34 @@ impl Store {
         .bind(Json(&request.labels))
         .bind(place.node.uuid())
         .bind(place.memory)
+        .bind(owner.project_id.uuid())
         .execute(&mut *tx)
         .await?;
         triggers::set(&mut tx, id).await?;
-        let operation = operations::insert(&mut tx, tenant, id, OperationKind::Create).await?;
+        let operation = operations::insert(&mut tx, owner.tenant_id, id, OperationKind::Create).await?;
         let data = EventData { state: Some(SandboxState::Creating), ..EventData::default() };
-        super::events::append(&mut tx, tenant, id, EventKind::SandboxCreated, data).await?;
+        super::events::append(&mut tx, id, EventKind::SandboxCreated, data).await?;
         let sandbox = read(&mut tx, id).await?;
         let answer = SandboxOperation { sandbox, operation };
         super::idempotency::finish(&mut tx, claim, 202, &answer).await?;
         crate::fail_point::CREATE_BEFORE_COMMIT.pass();
         tx.commit().await?;
-        Ok(Claimed::Done(Created { answer, changed: Changed { tenant_id: tenant, sandbox_id: id } }))
+        let changed = Changed { tenant_id: owner.tenant_id, sandbox_id: id };
+        Ok(Claimed::Done(Created { answer, changed }))
     }
 
     /// Wants the sandbox gone. A second time answers the operation of the first. `None`: no such sandbox.
     pub(crate) async fn sandbox_delete(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         id: SandboxId,
     ) -> Result<Option<SandboxOperation>, StoreError> {
         let mut tx = self.begin().await?;
-        let Some(before) = lock(&mut tx, id).await?.filter(|row| row.tenant_id == tenant.uuid()) else {
+        let Some(before) = lock(&mut tx, id).await? else { return Ok(None) };
+        let Owner { tenant_id, project_id } = before.owner();
+        if !reach.sees(tenant_id, project_id) {
             return Ok(None);
-        };
+        }
         if desired(&before.desired)? == Desired::Deleted {
             let operation = operations::latest(&mut tx, id, OperationKind::Delete).await?;
             let operation =
@@ -254,7 +300,7 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         triggers::set(&mut tx, id).await?;
-        let operation = operations::insert(&mut tx, tenant, id, OperationKind::Delete).await?;
+        let operation = operations::insert(&mut tx, tenant_id, id, OperationKind::Delete).await?;
         settle(&mut tx, id, &before).await?;
         let sandbox = read(&mut tx, id).await?;
         crate::fail_point::DELETE_BEFORE_COMMIT.pass();
@@ -363,12 +409,12 @@ impl Store {
     /// The sandbox and an operation of it, as they are now.
     pub(crate) async fn sandbox_with_operation(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         id: SandboxId,
         operation: OperationId,
     ) -> Result<Option<SandboxOperation>, StoreError> {
-        let sandbox: Option<Sandbox> = self.sandbox_get(tenant, id).await?;
-        let operation: Option<Operation> = self.operation_get(tenant, operation).await?;
+        let sandbox: Option<Sandbox> = self.sandbox_get(reach, id).await?;
+        let operation: Option<Operation> = self.operation_get(reach, operation).await?;
         Ok(sandbox.zip(operation).map(|(sandbox, operation)| SandboxOperation { sandbox, operation }))
     }
 }

@@ -7,24 +7,26 @@ use space_api::{
     sandboxes::{ListSandboxes, Sandbox, SandboxTemplate},
 };
 use space_types::{
-    ByteSize, Desired, Digest, NodeId, Observed, OperationId, Reason, SandboxId, SandboxState, TenantId,
+    ByteSize, Desired, Digest, NodeId, Observed, OperationId, ProjectId, Reason, SandboxId, SandboxState,
+    TenantId,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{Store, StoreError, coded, signed, unsigned};
+use crate::grants::Reach;
 
 /// Columns of [`SandboxRow`], from `sandboxes s` joined with `releases r`.
 macro_rules! select_sandbox {
-    ($rest:literal) => {
+    ($($rest:tt)*) => {
         concat!(
-            "select s.id, s.state, s.observed, s.reason, s.node_lost, s.template_name, s.template_tag, \
+            "select s.id, s.project_id, s.state, s.observed, s.reason, s.node_lost, s.template_name, s.template_tag, \
              r.digest, s.vcpus, s.memory_bytes, s.disk_bytes, s.env, s.labels, s.node_id, s.agent_version, \
              s.created_at, s.started_at, s.ended_at, \
              (select o.id from operations o where o.sandbox_id = s.id and o.finished_at is null \
               order by o.id desc limit 1) as operation \
              from sandboxes s join releases r on r.id = s.release_id ",
-            $rest
+            $($rest)*
         )
     };
 }
@@ -33,6 +35,7 @@ pub(super) use select_sandbox;
 #[derive(sqlx::FromRow)]
 pub(super) struct SandboxRow {
     id: Uuid,
+    project_id: Uuid,
     state: String,
     observed: String,
     reason: Option<String>,
@@ -60,6 +63,7 @@ impl TryFrom<SandboxRow> for Sandbox {
         let observed = observed(&row.observed, row.reason.as_deref())?;
         Ok(Self {
             id: SandboxId::from_uuid(row.id),
+            project_id: ProjectId::from_uuid(row.project_id),
             state: coded(row.state.parse().ok(), "state", &row.state)?,
             reason: effective(observed, row.node_lost).reason(),
             template: SandboxTemplate {
@@ -169,6 +173,7 @@ struct WorkRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) tenant_id: TenantId,
+    pub(crate) project_id: ProjectId,
     pub(crate) node_id: NodeId,
     pub(crate) state: SandboxState,
     pub(crate) reason: Option<Reason>,
@@ -176,24 +181,49 @@ pub(crate) struct Route {
     pub(crate) data_address: String,
 }
 
+/// A list of sandboxes. One text for each pair of conditions, so that each is planned for its own index; all take the
+/// same parameters, and those that a text does not need are null.
+pub(crate) const fn list_sql(reach: Reach, state: Option<SandboxState>) -> &'static str {
+    macro_rules! list {
+        ($project:literal, $state:literal) => {
+            select_sandbox!(
+                "where s.tenant_id = $1 and ",
+                $project,
+                " and s.id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff') and ",
+                $state,
+                " and s.labels @> $5 order by s.id desc limit $6"
+            )
+        };
+    }
+    match (reach.project_id, state) {
+        (None, None) => list!("$2::uuid is null", "$4::text is null and s.state <> 'deleted'"),
+        (None, Some(_)) => list!("$2::uuid is null", "s.state = $4"),
+        (Some(_), None) => list!("s.project_id = $2", "$4::text is null and s.state <> 'deleted'"),
+        (Some(_), Some(_)) => list!("s.project_id = $2", "s.state = $4"),
+    }
+}
+
 impl Store {
     pub(crate) async fn sandbox_get(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         id: SandboxId,
     ) -> Result<Option<Sandbox>, StoreError> {
-        let row: Option<SandboxRow> = sqlx::query_as(select_sandbox!("where s.id = $1 and s.tenant_id = $2"))
-            .bind(id.uuid())
-            .bind(tenant.uuid())
-            .fetch_optional(self.pool())
-            .await?;
+        let row: Option<SandboxRow> = sqlx::query_as(select_sandbox!(
+            "where s.id = $1 and s.tenant_id = $2 and ($3::uuid is null or s.project_id = $3)"
+        ))
+        .bind(id.uuid())
+        .bind(reach.tenant_id.uuid())
+        .bind(reach.project_id.map(ProjectId::uuid))
+        .fetch_optional(self.pool())
+        .await?;
         row.map(Sandbox::try_from).transpose()
     }
 
     /// Newest first, those older than `before`.
     pub(crate) async fn sandbox_list(
         &self,
-        tenant: TenantId,
+        reach: Reach,
         query: &ListSandboxes,
         before: Option<SandboxId>,
         limit: u32,
@@ -204,19 +234,15 @@ impl Store {
         if query.label.iter().any(|(key, value)| labels.get(key) != Some(&value)) {
             return Ok(Vec::new());
         }
-        let rows: Vec<SandboxRow> = sqlx::query_as(select_sandbox!(
-            "where s.tenant_id = $1 and ($2::uuid is null or s.id < $2) \
-               and (($3::text is null and s.state <> 'deleted') or s.state = $3) \
-               and s.labels @> $4 \
-             order by s.id desc limit $5"
-        ))
-        .bind(tenant.uuid())
-        .bind(before.map(SandboxId::uuid))
-        .bind(query.state.map(SandboxState::code))
-        .bind(Json(labels))
-        .bind(i64::from(limit))
-        .fetch_all(self.pool())
-        .await?;
+        let rows: Vec<SandboxRow> = sqlx::query_as(list_sql(reach, query.state))
+            .bind(reach.tenant_id.uuid())
+            .bind(reach.project_id.map(ProjectId::uuid))
+            .bind(before.map(SandboxId::uuid))
+            .bind(query.state.map(SandboxState::code))
+            .bind(Json(labels))
+            .bind(i64::from(limit))
+            .fetch_all(self.pool())
+            .await?;
         rows.into_iter().map(Sandbox::try_from).collect()
     }
 
@@ -224,6 +250,7 @@ impl Store {
         #[derive(sqlx::FromRow)]
         struct Row {
             tenant_id: Uuid,
+            project_id: Uuid,
             node_id: Uuid,
             state: String,
             observed: String,
@@ -233,7 +260,7 @@ impl Store {
             data_address: String,
         }
         let row: Option<Row> = sqlx::query_as(
-            "select tenant_id, node_id, state, observed, reason, node_lost, observed_generation, data_address \
+            "select tenant_id, project_id, node_id, state, observed, reason, node_lost, observed_generation, data_address \
              from sandboxes where id = $1",
         )
         .bind(id.uuid())
@@ -243,6 +270,7 @@ impl Store {
         let seen = observed(&row.observed, row.reason.as_deref())?;
         Ok(Some(Route {
             tenant_id: TenantId::from_uuid(row.tenant_id),
+            project_id: ProjectId::from_uuid(row.project_id),
             node_id: NodeId::from_uuid(row.node_id),
             state: coded(row.state.parse().ok(), "state", &row.state)?,
             reason: effective(seen, row.node_lost).reason(),

@@ -1,12 +1,13 @@
 //! Tenants, and the first one.
 
-use space_api::{Timestamp, keys::Role, tenants::Tenant};
+use space_api::{Timestamp, keys::Role, scopes::ScopeSet, tenants::Tenant};
 use space_types::{KeyId, TenantId};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
     idempotency::{Claim, Claimed},
+    projects,
 };
 
 #[derive(sqlx::FromRow)]
@@ -53,12 +54,20 @@ impl Store {
             .bind(first.tenant_id.uuid())
             .execute(&mut *tx)
             .await?;
+        projects::insert(
+            &mut tx,
+            first.tenant_id,
+            projects::default_project(first.tenant_id),
+            projects::DEFAULT_NAME,
+        )
+        .await?;
         sqlx::query(
-            "insert into api_keys (id, tenant_id, name, role, secret_hash) values ($1, $2, 'first', $3, $4)",
+            "insert into api_keys (id, tenant_id, name, role, scopes, secret_hash) values ($1, $2, 'first', $3, $4, $5)",
         )
         .bind(first.key_id.uuid())
         .bind(first.tenant_id.uuid())
         .bind(Role::Admin.code())
+        .bind(super::keys::scope_codes(ScopeSet::all()))
         .bind(first.secret_hash.as_slice())
         .execute(&mut *tx)
         .await?;
@@ -85,6 +94,8 @@ impl Store {
                 .fetch_one(&mut *tx)
                 .await?;
         let tenant = Tenant::from(row);
+        projects::insert(&mut tx, tenant.id, projects::default_project(tenant.id), projects::DEFAULT_NAME)
+            .await?;
         super::idempotency::finish(&mut tx, claim, 201, &tenant).await?;
         tx.commit().await?;
         Ok(Claimed::Done(tenant))

@@ -76,8 +76,8 @@ async fn an_event_that_commits_late_is_not_skipped() {
     let tenant = world.app().authenticate(&world.admin.key).await.unwrap().tenant_id;
     // A writer that has its number and dawdles.
     let mut slow = world.app().store.pool().begin().await.unwrap();
-    sqlx::query("insert into events (id, tenant_id, sandbox_id, kind, data) \
-                 select gen_random_uuid(), $1, gen_random_uuid(), 'sandbox.created', '{}' from pg_current_xact_id()")
+    sqlx::query("insert into events (id, tenant_id, project_id, sandbox_id, kind, data) \
+                 select gen_random_uuid(), $1, $1, gen_random_uuid(), 'sandbox.created', '{}' from pg_current_xact_id()")
         .bind(tenant.uuid())
         .execute(&mut *slow)
         .await

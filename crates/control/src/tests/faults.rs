@@ -12,16 +12,20 @@ use super::kit::{World, output};
 async fn a_crash_between_commit_and_node_call_is_healed() {
     let world = World::start().await;
     let node = world.node().await;
-    let tenant = world.app().authenticate(&world.admin.key).await.unwrap().tenant_id;
+    let reach = world.app().authenticate(&world.admin.key).await.unwrap().reach();
+    let owner = crate::store::quotas::Owner {
+        tenant_id: reach.tenant_id,
+        project_id: crate::store::projects::default_project(reach.tenant_id),
+    };
     let request = space_api::sandboxes::CreateSandbox::default();
     let (reference, class) = (request.template.parse().unwrap(), request.machine_class().unwrap());
     // The transaction alone, as a process leaves it that dies right after.
-    world.app().store.sandbox_create(tenant, &request, &reference, class, None).await.unwrap();
+    world.app().store.sandbox_create(owner, &request, &reference, class, None).await.unwrap();
     let id =
         world.admin.get("/v1/sandboxes").await.expect(200)["items"][0]["id"].as_str().unwrap().to_owned();
     world.app().store.trigger_all_due().await.unwrap();
     world.reaches(&id, "running").await;
-    world.app().store.sandbox_delete(tenant, id.parse().unwrap()).await.unwrap();
+    world.app().store.sandbox_delete(reach, id.parse().unwrap()).await.unwrap();
     world.app().store.trigger_all_due().await.unwrap();
     world.reaches(&id, "deleted").await;
     assert!(node.reports().is_empty());

@@ -147,9 +147,9 @@ impl World {
 
 fn config(url: &str, registry: &str, extra: &str, dir: &tempfile::TempDir) -> Config {
     let data = dir.path().display();
+    let http = if extra.contains("[http]") { "" } else { "[http]\nlisten = '127.0.0.1:0'\n" };
     let text = format!(
-        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n\
-         [http]\nlisten = '127.0.0.1:0'\n{registry}\
+        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n{http}{registry}\
          [controllers]\ninterval = '100ms'\n{extra}"
     );
     let path = Utf8PathBuf::from_path_buf(dir.path().join("config.toml")).unwrap();

@@ -1,5 +1,6 @@
 //! `/v1/sandboxes/{id}/files/archive`: a whole tree as a tar stream.
 
+use crate::http_server::caller::Files;
 use std::sync::Arc;
 
 use axum::{
@@ -20,7 +21,7 @@ use super::{
     FileQuery,
     body::{describe, download, drain},
 };
-use crate::app::{App, auth::Caller};
+use crate::app::App;
 
 /// Read an archive
 ///
@@ -32,12 +33,12 @@ use crate::app::{App, auth::Caller};
         (status = 200, description = "The archive.", content_type = "application/x-tar", body = RawBytes),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(in crate::http_server) async fn archive_read(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<PlaceQuery>,
 ) -> Result<Response, Failure> {
-    let bytes = app.archive_read(caller.tenant_id, sandbox, &query).await?;
+    let bytes = app.archive_read(caller.reach(), sandbox, &query).await?;
     let mut response = download(bytes).into_response();
     let name = query.path.names().last().unwrap_or(b"archive");
     describe(response.headers_mut(), headers::TAR, &[name, b".tar"].concat());
@@ -55,14 +56,14 @@ pub(in crate::http_server) async fn archive_read(
         (status = 200, description = "What was put out.", body = ArchiveWritten),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(in crate::http_server) async fn archive_write(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<PlaceQuery>,
     body: Body,
 ) -> Result<Json<ArchiveWritten>, Failure> {
     let mut body = body.into_data_stream();
-    match app.archive_write(caller.tenant_id, sandbox, &query, &mut body).await {
+    match app.archive_write(caller.reach(), sandbox, &query, &mut body).await {
         Ok(written) => Ok(Json(written)),
         Err(error) => {
             drain(&mut body).await;

@@ -1,5 +1,7 @@
 //! `/v1/sandboxes/{id}/files/content`: a file's bytes.
 
+use crate::grants::Reach;
+use crate::http_server::caller::Files;
 use std::sync::Arc;
 
 use axum::{
@@ -16,7 +18,7 @@ use space_api::{
     },
     headers,
 };
-use space_types::{SandboxId, TenantId};
+use space_types::SandboxId;
 
 use super::{
     super::{extract::Path, problem::Failure},
@@ -24,7 +26,7 @@ use super::{
     body::{describe, download, drain},
     range::{Conditions, Wanted, etag},
 };
-use crate::app::{App, auth::Caller, file_stream::FileBytes, file_upload::Written};
+use crate::app::{App, file_stream::FileBytes, file_upload::Written};
 
 /// Read a file
 ///
@@ -45,7 +47,7 @@ use crate::app::{App, auth::Caller, file_stream::FileBytes, file_upload::Written
             content_type = "application/problem+json"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(in crate::http_server) async fn file_read(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<PlaceQuery>,
@@ -53,7 +55,7 @@ pub(in crate::http_server) async fn file_read(
     fields: HeaderMap,
 ) -> Result<Response, Failure> {
     let conditions = Conditions::of(&fields);
-    let reader = Reader { app: &app, tenant: caller.tenant_id, sandbox, query: &query };
+    let reader = Reader { app: &app, reach: caller.reach(), sandbox, query: &query };
     if method == Method::HEAD {
         return reader.head(&conditions).await;
     }
@@ -79,14 +81,14 @@ pub(in crate::http_server) async fn file_read(
         (status = 200, description = "The part is kept.", body = UploadKept),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(in crate::http_server) async fn file_write(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<WriteQuery>,
     body: Body,
 ) -> Result<Response, Failure> {
     let mut body = body.into_data_stream();
-    match app.file_write(caller.tenant_id, sandbox, &query, &mut body).await {
+    match app.file_write(caller.reach(), sandbox, &query, &mut body).await {
         Ok(Written::File(info)) => Ok((StatusCode::CREATED, Json(info)).into_response()),
         Ok(Written::Kept(kept)) => Ok(Json(kept).into_response()),
         Err(error) => {
@@ -101,7 +103,7 @@ const FAR: u64 = 1 << 40;
 
 struct Reader<'a> {
     app: &'a App,
-    tenant: TenantId,
+    reach: Reach,
     sandbox: SandboxId,
     query: &'a PlaceQuery,
 }
@@ -171,12 +173,12 @@ impl Reader<'_> {
     }
 
     async fn open(&self, offset: u64, length: Option<u64>) -> Result<(FileInfo, FileBytes), Failure> {
-        Ok(self.app.file_read(self.tenant, self.sandbox, self.query, offset, length).await?)
+        Ok(self.app.file_read(self.reach, self.sandbox, self.query, offset, length).await?)
     }
 
     async fn stat(&self) -> Result<FileInfo, Failure> {
         let PlaceQuery { path, user } = self.query.clone();
-        Ok(self.app.file_stat(self.tenant, self.sandbox, &StatQuery { path, follow: true, user }).await?)
+        Ok(self.app.file_stat(self.reach, self.sandbox, &StatQuery { path, follow: true, user }).await?)
     }
 
     fn answer(&self, status: StatusCode, info: &FileInfo, length: Option<u64>, body: Body) -> Response {

@@ -1,5 +1,6 @@
 //! `/v1/sandboxes/{id}/files/watch`.
 
+use crate::http_server::caller::Files;
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
@@ -14,7 +15,7 @@ use super::{
     super::{extract::Path, problem::Failure, sse},
     FileQuery,
 };
-use crate::app::{App, auth::Caller};
+use crate::app::App;
 
 /// Watch a file or directory
 ///
@@ -27,11 +28,11 @@ use crate::app::{App, auth::Caller};
         (status = 200, description = "A stream of events.", body = FileChange, content_type = "text/event-stream"),
         (status = "default", description = "A problem.", body = Problem, content_type = "application/problem+json")))]
 pub(in crate::http_server) async fn file_watch(
-    caller: Caller,
+    Files(caller): Files,
     State(app): State<Arc<App>>,
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<WatchQuery>,
 ) -> Result<Response, Failure> {
-    let watching = app.file_watch(caller.tenant_id, sandbox, &query).await?;
+    let watching = app.file_watch(caller.reach(), sandbox, &query).await?;
     Ok(sse::response(watching.into_stream().map(|event| sse::watch_event(&event))))
 }
