@@ -1,6 +1,7 @@
 //! The command line's grammar. What a thing is called here is what it is called in the API.
 
 mod doctor;
+mod files;
 mod sandbox;
 mod up;
 
@@ -9,6 +10,7 @@ use space_api::keys::Role;
 use space_types::KeyId;
 
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use files::{CopyArgs, FilesCommand, PlaceArgs, RemotePath, Side};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs,
 };
@@ -53,6 +55,14 @@ pub(crate) enum Subcommands {
     Run(RunArgs),
     /// Run a command in a sandbox
     Exec(ExecArgs),
+    /// Copy a file or directory into a sandbox or out of it
+    ///
+    /// A file whose copy breaks is continued; call it again to go on later. What a directory holds is put into
+    /// the target as a whole tree, which is not continued.
+    Cp(CopyArgs),
+    /// Files in a sandbox: list, look, make, move, remove, watch
+    #[command(subcommand)]
+    Files(FilesCommand),
     /// List sandboxes
     Ls(ListArgs),
     /// Show a sandbox

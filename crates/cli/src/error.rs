@@ -42,6 +42,11 @@ impl CliError {
         Self::Other { error, hint: Some(hint.into()) }
     }
 
+    /// Whether the server refused with this code.
+    pub(crate) fn is(&self, code: ProblemCode) -> bool {
+        self.problem().is_some_and(|problem| problem.code == code)
+    }
+
     fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Client(error) => error.problem(),
@@ -111,6 +116,14 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::NoCapacity => {
             "delete sandboxes that are not needed (`space rm`), or ask for a smaller one"
         }
+        ProblemCode::FileNotFound => {
+            "`space files ls` shows what there is; relative paths begin at the user's home"
+        }
+        ProblemCode::FilePermission => "name another user with --user, as root",
+        ProblemCode::FileNoSpace => "remove files, or create the sandbox with a larger --disk",
+        ProblemCode::DirectoryNotEmpty => "--recursive removes all that it holds",
+        ProblemCode::FileUnsupported => "create the sandbox anew: its agent is from before there were files",
+        ProblemCode::FileExhausted => "try again when other transfers and watches have ended",
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
         ProblemCode::RateLimited | ProblemCode::Unavailable | ProblemCode::ShuttingDown => {
@@ -137,23 +150,17 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         | ProblemCode::StdinOffset
         | ProblemCode::StdinClosed
         | ProblemCode::TooManyCommands
-        | ProblemCode::FileNotFound
         | ProblemCode::FileExists
-        | ProblemCode::FilePermission
         | ProblemCode::FileNotADirectory
         | ProblemCode::FileIsADirectory
-        | ProblemCode::DirectoryNotEmpty
-        | ProblemCode::FileNoSpace
         | ProblemCode::FileReadOnly
+        | ProblemCode::FileBusy
         | ProblemCode::FilePath
         | ProblemCode::FileType
-        | ProblemCode::FileBusy
-        | ProblemCode::FileExhausted
+        | ProblemCode::UploadOffset
         | ProblemCode::FileCrossDevice
         | ProblemCode::FileRange
         | ProblemCode::FileFailed
-        | ProblemCode::FileUnsupported
-        | ProblemCode::UploadOffset
         | ProblemCode::ArchiveMalformed
         | ProblemCode::UserNotFound
         | ProblemCode::Timeout => return None,
