@@ -1,6 +1,7 @@
 //! The command line's grammar. What a thing is called here is what it is called in the API.
 
 mod doctor;
+mod files;
 mod key;
 mod sandbox;
 mod up;
@@ -8,6 +9,7 @@ mod up;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use files::{CopyArgs, FilesCommand, PlaceArgs, RemotePath, Side};
 pub(crate) use key::{CreateKeyArgs, KeyCommand};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
@@ -58,6 +60,14 @@ pub(crate) enum Subcommands {
     /// Without a sandbox one is made, and deleted at the end. `~.` at the start of a line leaves: the command goes
     /// on, and so does its sandbox. `~~` types a `~` there.
     Shell(ShellArgs),
+    /// Copy a file or directory into a sandbox or out of it
+    ///
+    /// A file whose copy breaks is continued; call it again to go on later. What a directory holds is put into
+    /// the target as a whole tree, which is not continued.
+    Cp(CopyArgs),
+    /// Files in a sandbox: list, look, make, move, remove, watch
+    #[command(subcommand)]
+    Files(FilesCommand),
     /// List sandboxes
     Ls(ListArgs),
     /// Show a sandbox

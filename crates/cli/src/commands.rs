@@ -1,9 +1,11 @@
 //! One file for each command, named as the command is.
 
 mod completions;
+mod cp;
 mod create;
 mod events;
 mod exec;
+mod files;
 mod get;
 mod key;
 mod ls;
@@ -35,6 +37,8 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Run(args) => run::run(&client()?, &global, &args).await,
         Subcommands::Exec(args) => exec::run(&client()?, &global, &args).await,
         Subcommands::Shell(args) => shell::run(&client()?, &args).await,
+        Subcommands::Cp(args) => cp::run(&client()?, &global, &args).await,
+        Subcommands::Files(command) => files::run(&client()?, &global, &command).await,
         Subcommands::Ls(args) => ls::run(&client()?, &global, args).await,
         Subcommands::Get(args) => get::run(&client()?, &global, &args).await,
         Subcommands::Events(args) => events::run(&client()?, &global, &args).await,

@@ -44,6 +44,11 @@ impl CliError {
         Self::Other { error, hint: Some(hint.into()) }
     }
 
+    /// Whether the server refused with this code.
+    pub(crate) fn is(&self, code: ProblemCode) -> bool {
+        self.problem().is_some_and(|problem| problem.code == code)
+    }
+
     fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Client(error) => error.problem(),
@@ -116,6 +121,14 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::QuotaExceeded => {
             "`space quota` shows all limits; delete sandboxes that are not needed (`space rm`)"
         }
+        ProblemCode::FileNotFound => {
+            "`space files ls` shows what there is; relative paths begin at the user's home"
+        }
+        ProblemCode::FilePermission => "name another user with --user, as root",
+        ProblemCode::FileNoSpace => "remove files, or create the sandbox with a larger --disk",
+        ProblemCode::DirectoryNotEmpty => "--recursive removes all that it holds",
+        ProblemCode::FileUnsupported => "create the sandbox anew: its agent is from before there were files",
+        ProblemCode::FileExhausted => "try again when other transfers and watches have ended",
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::AgentTooOld => "make a new sandbox: its agent will know this",
         ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
@@ -144,23 +157,17 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         | ProblemCode::StdinClosed
         | ProblemCode::NoTerminal
         | ProblemCode::TooManyCommands
-        | ProblemCode::FileNotFound
         | ProblemCode::FileExists
-        | ProblemCode::FilePermission
         | ProblemCode::FileNotADirectory
         | ProblemCode::FileIsADirectory
-        | ProblemCode::DirectoryNotEmpty
-        | ProblemCode::FileNoSpace
         | ProblemCode::FileReadOnly
+        | ProblemCode::FileBusy
         | ProblemCode::FilePath
         | ProblemCode::FileType
-        | ProblemCode::FileBusy
-        | ProblemCode::FileExhausted
+        | ProblemCode::UploadOffset
         | ProblemCode::FileCrossDevice
         | ProblemCode::FileRange
         | ProblemCode::FileFailed
-        | ProblemCode::FileUnsupported
-        | ProblemCode::UploadOffset
         | ProblemCode::ArchiveMalformed
         | ProblemCode::UserNotFound
         | ProblemCode::Timeout => return None,

@@ -15,6 +15,7 @@ mod output;
 mod progress;
 mod session;
 mod sys;
+mod transfer;
 mod up;
 
 pub use args::Cli;

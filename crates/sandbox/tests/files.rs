@@ -157,7 +157,7 @@ async fn each_short_operation_reaches_the_guest_as_the_user_and_answers() {
     let ((), seen) = soon(async { tokio::join!(calls, play) }).await;
     assert!(matches!(&seen[0], Job::Stat(job) if job.follow));
     assert!(matches!(&seen[1], Job::MakeDirectory(job) if job.parents && job.mode == Some(0o700)));
-    assert!(matches!(&seen[2], Job::Move(job) if job.to == &b"/\xff"[..] && job.replace));
+    assert!(matches!(&seen[2], Job::Move(job) if job.to == b"/\xff"[..] && job.replace));
     assert!(matches!(&seen[3], Job::Remove(job) if job.recursive));
 }
 
@@ -218,7 +218,7 @@ async fn a_listing_passes_and_one_that_lies_does_not() {
     let end = done(Done::default());
     let honest = [entries(&["/d/b"]), entries(&["/d/c", "/d/d"]), more.clone()];
     assert_eq!(stage.list(&honest).await.unwrap(), (3, true));
-    assert_eq!(stage.list(&[end.clone()]).await.unwrap(), (0, false));
+    assert_eq!(stage.list(std::slice::from_ref(&end)).await.unwrap(), (0, false));
     let lies: [&[GuestJobFrame]; 8] = [
         &[entries(&["/d/c", "/d/b"]), end.clone()],
         &[entries(&["/d/b"]), entries(&["/d/b"]), end.clone()],
@@ -291,7 +291,7 @@ async fn a_reader_that_does_not_read_stops_the_guest_and_one_that_leaves_closes_
         let mut job = JobGuest::accept(&mut job_guest).await;
         job.send(&[opened(Some(info("/f")))]).await;
         let mut frame = bytes::BytesMut::new();
-        data(&[7; 60_000]).encode(&mut frame).unwrap();
+        data(&vec![7; 60_000]).encode(&mut frame).unwrap();
         let mut sent = 0;
         // What nobody takes for so long is held back: all windows together are far smaller than what follows.
         while sent < 1 << 30 {

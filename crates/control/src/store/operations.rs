@@ -44,13 +44,14 @@ impl TryFrom<OperationRow> for Operation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
     Succeeded,
-    Failed(Problem),
+    Failed(Box<Problem>),
 }
 
 /// What an open operation of this kind comes to when its sandbox shows `state`. `None`: not decided yet.
 pub(super) fn ending(kind: OperationKind, state: SandboxState, reason: Option<Reason>) -> Option<Ending> {
     let why = reason.map_or("nothing of it is left on its node", Reason::code);
-    let failed = |detail: String| Some(Ending::Failed(Problem::new(ProblemCode::CreateFailed, detail)));
+    let failed =
+        |detail: String| Some(Ending::Failed(Box::new(Problem::new(ProblemCode::CreateFailed, detail))));
     match (kind, state) {
         (OperationKind::Create, SandboxState::Running) | (OperationKind::Delete, SandboxState::Deleted) => {
             Some(Ending::Succeeded)
