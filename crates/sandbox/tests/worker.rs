@@ -38,7 +38,7 @@ struct Stage {
 impl Stage {
     /// A worker with one sandbox whose agent is ready.
     async fn set() -> Self {
-        Self::set_with(SpoolLimits::default()).await
+        Self::set_with(support::roomy()).await
     }
 
     async fn set_with(limits: SpoolLimits) -> Self {
@@ -405,7 +405,7 @@ async fn a_stream_goes_on_where_it_was_when_the_worker_is_replaced() {
         }
     }
     drop(slow);
-    let mut stage = stage.restart(SpoolLimits::default()).await;
+    let mut stage = stage.restart(support::roomy()).await;
     read_rounds(&mut stage, 5, 8, &mut fast, last).await;
     // What this one still needs is more than the ring holds.
     let resumed = AttachCommandRequest { after_sequence: had, ..attach("cmd_1") };

@@ -105,9 +105,9 @@ async fn a_list_of_a_hundred_thousand_reads_an_index() {
     sqlx::query("set local statement_timeout = 0").execute(&mut *filling).await.unwrap();
     sqlx::query(
         "insert into sandboxes (id, tenant_id, project_id, desired, generation, vcpus, memory_bytes, disk_bytes, \
-           release_id, template_name, env, labels, node_id, reserved, observed, state) \
+           release_id, template_name, env, labels, node_id, held_memory, reserved, observed, state) \
          select gen_random_uuid(), tenant_id, case when n % 100 = 0 then $2 else project_id end, 'deleted', 1, 1, 1, \
-           1, release_id, 'base', '{}', '{}', node_id, false, 'absent', \
+           1, release_id, 'base', '{}', '{}', node_id, 1, false, 'absent', \
            case when n % 2 = 0 then 'failed' else 'deleted' end \
          from sandboxes, generate_series(1, 100000) n where id = $1",
     )

@@ -85,14 +85,19 @@ pub(crate) struct TestNode {
     pub(crate) spools: Arc<tempfile::TempDir>,
 }
 
+/// As in earnest, but however little is free where the tests run.
+pub(crate) fn roomy() -> SpoolLimits {
+    SpoolLimits { free_percent: 0, ..SpoolLimits::default() }
+}
+
 impl TestNode {
     pub(crate) async fn start(dial: Dial) -> Self {
-        Self::start_with_spools(dial, Arc::new(tempfile::tempdir().unwrap()), SpoolLimits::default()).await
+        Self::start_with_spools(dial, Arc::new(tempfile::tempdir().unwrap()), roomy()).await
     }
 
     pub(crate) async fn start_with(dial: Dial, request_deadline: Duration) -> Self {
         let spools = Arc::new(tempfile::tempdir().unwrap());
-        Self::start_fully(dial, request_deadline, spools, SpoolLimits::default()).await
+        Self::start_fully(dial, request_deadline, spools, roomy()).await
     }
 
     pub(crate) async fn start_with_spools(
