@@ -4,12 +4,12 @@
 //!   guest ──▶ spooler ── append ──▶ spool of one command ── pread ──▶ reader ──▶ gRPC
 //!             (`guest`)              segments 3, 4, 5 …   ── pread ──▶ reader ──▶ gRPC
 //! ```
-//! - [`Spool`]: one command's segments in order, and who reads them. It runs ahead of its furthest reader by a fixed
+//! - `Spool`: one command's segments in order, and who reads them. It runs ahead of its furthest reader by a fixed
 //!   number of bytes and then takes nothing more; what it drops at its old end reaches slower readers as a gap.
-//! - [`CommandStream`]: one reader. It holds a position and what it has just read, and no task.
-//! - [`Shelf`]: the directory of a sandbox, its budget, and what is found in it after a restart.
+//! - `CommandStream`: one reader. It holds a position and what it has just read, and no task.
+//! - `Shelf`: the directory of a sandbox, its budget, and what is found in it after a restart.
 //!
-//! Nothing here believes the guest: what arrives was checked, continues the event before it ([`Position`]), and costs
+//! Nothing here believes the guest: what arrives was checked, continues the event before it (`Position`), and costs
 //! what `limits` says. No `fsync`: a machine that dies takes the commands with it. A disk that has no room makes the
 //! spool small, never the stream wrong: see `docs/design/0006-the-output-spool.md`.
 
