@@ -8,6 +8,8 @@ use space_e2e::{Server, daemons::Daemon, leftovers::Leftovers, sandbox::whole_li
 async fn dies_everywhere(daemon: Daemon, elsewhere: &[&str]) -> Result<()> {
     let server = Server::get()?;
     let points = daemon.fail_points()?;
+    // The first use of a template takes a minute; what waits for it meanwhile, armed, would be gone by then.
+    whole_life(&server).await?;
     let mut missed = Vec::new();
     for point in &points {
         let before = daemon.deaths_at(point)?;
