@@ -40,6 +40,8 @@ pub struct Gap {
     /// Sequence numbers, both inclusive.
     pub first_lost: u64,
     pub last_lost: u64,
+    /// Lost bytes of each stream, as far as they are known: fewer than were lost, down to 0, where the sandbox had
+    /// forgotten what its output stood at. The `offset` of the next output is always right.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
 }
