@@ -1,8 +1,16 @@
 //! Compiles `proto/*.proto` with a pure-Rust compiler, so that nobody has to install `protoc`.
 
 fn main() -> anyhow::Result<()> {
-    let files =
-        ["common.proto", "registry.proto", "node.proto", "commands.proto", "files.proto", "worker.proto"];
+    let files = [
+        "common.proto",
+        "registry.proto",
+        "edge.proto",
+        "node.proto",
+        "commands.proto",
+        "files.proto",
+        "ports.proto",
+        "worker.proto",
+    ];
     let root = "../../proto";
     println!("cargo:rerun-if-changed={root}");
     let descriptors = protox::compile(files, [root])?;

@@ -10,10 +10,14 @@ mod generated {
 pub use generated::space::commands::v1 as commands;
 /// What a node sees of a sandbox.
 pub use generated::space::common::v1 as common;
+/// Edge to control: enrolment, token keys, routes.
+pub use generated::space::edge::v1 as edge;
 /// Control to worker: files in a sandbox.
 pub use generated::space::files::v1 as files;
 /// Control to node: sandboxes.
 pub use generated::space::node::v1 as node;
+/// Edge to worker: TCP connections to ports of a sandbox.
+pub use generated::space::ports::v1 as ports;
 /// Node to control: enrolment, lease, reports.
 pub use generated::space::registry::v1 as registry;
 /// Node to its own worker, over an inherited socket pair.

@@ -5,6 +5,8 @@ mod byte_size;
 mod id;
 mod lifecycle;
 mod machine_class;
+mod port_host;
+mod port_token;
 mod reason;
 mod template_ref;
 mod uid_range;
@@ -15,6 +17,8 @@ pub use id::{
 };
 pub use lifecycle::{Desired, Observed, SandboxState, shown_state};
 pub use machine_class::{MACHINE_CLASSES, MachineClass, MachineClassError};
+pub use port_host::PortHost;
+pub use port_token::PortClaims;
 pub use reason::Reason;
 pub use template_ref::{Digest, ParseTemplateRefError, TemplateRef};
 pub use uid_range::{UidRange, VM_UIDS, WORKER_UIDS};
