@@ -17,11 +17,12 @@ use anyhow::{Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::builder::PossibleValuesParser;
 
+use crate::failures::{Failure, LibtestFailures};
 use crate::host::channel::{Ended, quoted};
 use crate::host::image;
 use crate::host::machine::{HostSpec, Machine};
 use crate::provision::{self, INSIDE};
-use crate::tests_inside::{self, Counts};
+use crate::tests_inside::{self, Counts, Outcome};
 use crate::{assets, dist, exec, paths};
 
 const SUITE_DEADLINE: Duration = Duration::from_mins(25);
@@ -67,13 +68,6 @@ pub(crate) struct E2eArgs {
     keep: bool,
 }
 
-/// What the run came to.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) counts: Counts,
-    pub(crate) restarts: u32,
-}
-
 /// Why a run ended early.
 enum Stopped {
     HostLost(String),
@@ -86,14 +80,15 @@ impl<E: Into<anyhow::Error>> From<E> for Stopped {
     }
 }
 
-/// Builds and runs everything; an `Err` is a run that could not be done.
-pub(crate) fn run(args: &E2eArgs) -> Result<Outcome> {
+/// Builds and runs everything, and says how often a host had to be started again; an `Err` is a run that could not be
+/// done.
+pub(crate) fn run(args: &E2eArgs) -> Result<(Outcome, u32)> {
     let tests = if args.no_build { tests_dir() } else { build()? };
     let image = image::ready()?;
     let payload = provision::payload()?;
     let lanes: Vec<Lane> =
         LANES.into_iter().filter(|lane| lane.suites.iter().any(|suite| wants(args, suite))).collect();
-    let ran: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+    let ran: Vec<Result<(Outcome, u32)>> = std::thread::scope(|scope| {
         let start = |lane: &Lane| {
             let (lane, tests, image, payload) = (*lane, &tests, &image, &payload);
             scope.spawn(move || lane.run(args, tests, image, payload))
@@ -104,11 +99,11 @@ pub(crate) fn run(args: &E2eArgs) -> Result<Outcome> {
         };
         threads.into_iter().map(join).collect()
     });
-    let mut all = Outcome::default();
-    for outcome in ran {
-        let Outcome { counts, restarts } = outcome?;
-        all.counts += counts;
-        all.restarts += restarts;
+    let mut all = (Outcome::default(), 0);
+    for ran in ran {
+        let (outcome, restarts) = ran?;
+        all.0 += outcome;
+        all.1 += restarts;
     }
     Ok(all)
 }
@@ -142,11 +137,11 @@ impl Lane {
         tests: &Utf8Path,
         image: &image::HostImage,
         payload: &Utf8Path,
-    ) -> Result<Outcome> {
+    ) -> Result<(Outcome, u32)> {
         let mut restarts = 0;
         loop {
             match self.once(args, tests, image, payload) {
-                Ok(counts) => return Ok(Outcome { counts, restarts }),
+                Ok(outcome) => return Ok((outcome, restarts)),
                 Err(Stopped::HostLost(reason)) if restarts == 0 => {
                     restarts += 1;
                     eprintln!("==== HOST LOST: {reason}. Starting it again, once; its suites begin anew.");
@@ -173,7 +168,7 @@ impl Lane {
         tests: &Utf8Path,
         image: &image::HostImage,
         payload: &Utf8Path,
-    ) -> Result<Counts, Stopped> {
+    ) -> Result<Outcome, Stopped> {
         let spec = HostSpec {
             memory: args.memory,
             smp: 1,
@@ -184,16 +179,16 @@ impl Lane {
         let machine = Machine::start(self.host, &spec, image)?;
         provision::ship(&machine)?;
         machine.copy_in(&[tests.to_owned()], INSIDE)?;
-        let mut counts = Counts::default();
+        let mut all = Outcome::default();
         let mut is_up = false;
         for name in self.suites.iter().copied().filter(|name| wants(args, name)) {
             if name != PRIVILEGED && !is_up {
                 provision::up(&machine, FAIL_POINTS)?;
                 is_up = true;
             }
-            counts += suite(&machine, args, name)?;
+            all += suite(&machine, args, name)?;
         }
-        if counts.failed > 0 {
+        if all.counts.failed > 0 {
             self.save_logs();
         }
         if args.keep {
@@ -201,7 +196,7 @@ impl Lane {
         } else {
             machine.stop()?;
         }
-        Ok(counts)
+        Ok(all)
     }
 
     /// Logs are a help, not a verdict: what goes wrong here is said and that is all.
@@ -221,7 +216,7 @@ impl Lane {
 }
 
 /// Runs one test binary and counts. A binary that dies without a result counts as one failure.
-fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Counts, Stopped> {
+fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Outcome, Stopped> {
     eprintln!("==== {name}");
     let started = Instant::now();
     let line = format!(
@@ -231,21 +226,21 @@ fn suite(machine: &Machine, args: &E2eArgs, name: &str) -> Result<Counts, Stoppe
         args.filter.as_deref().map(quoted).unwrap_or_default(),
     );
     let mut counts = None;
+    let mut failures = LibtestFailures::new(name);
     let ended = machine.run_lines(&line, Some(SUITE_DEADLINE), |line| {
         println!("{name:>10} | {line}");
+        failures.line(line);
         counts = counts.or(Counts::from_libtest(line));
     })?;
     eprintln!("==== {name}: {}", exec::seconds(started.elapsed()));
-    match (ended, counts) {
-        (Ended::HostLost(reason), _) => Err(Stopped::HostLost(reason)),
-        (Ended::Code(_), Some(counts)) => Ok(counts),
-        (Ended::Code(code), None) => {
-            eprintln!("{name} ended with code {code} and no result");
-            Ok(Counts { passed: 0, failed: 1 })
-        }
-        (Ended::TimedOut, _) => {
-            eprintln!("{name} ran out of time");
-            Ok(Counts { passed: 0, failed: 1 })
-        }
-    }
+    let mut failures = failures.found;
+    let died = match (ended, counts) {
+        (Ended::HostLost(reason), _) => return Err(Stopped::HostLost(reason)),
+        (Ended::Code(_), Some(counts)) => return Ok(Outcome { counts, failures }),
+        (Ended::Code(code), None) => format!("ended with code {code} and no result"),
+        (Ended::TimedOut, _) => "ran out of time".to_owned(),
+    };
+    eprintln!("{name} {died}");
+    failures.push(Failure::new(name, died));
+    Ok(Outcome { counts: Counts { passed: 0, failed: 1 }, failures })
 }

@@ -12,6 +12,7 @@ mod cpio;
 mod dist;
 mod e2e;
 mod exec;
+mod failures;
 mod firecracker;
 mod host;
 mod initramfs;
@@ -94,13 +95,13 @@ fn run(command: Command) -> Result<i32> {
         Command::Setup(args) => setup::run(&args)?,
         Command::Check(args) => check::run(&args)?,
         Command::Unit => {
-            let counts = unit::run()?;
-            println!("{counts}");
-            return Ok(i32::from(counts.failed > 0));
+            let outcome = unit::run()?;
+            println!("{outcome}");
+            return Ok(i32::from(outcome.counts.failed > 0));
         }
         Command::E2e(args) => {
-            let outcome = e2e::run(&args)?;
-            println!("host restarts: {}\n{}", outcome.restarts, outcome.counts);
+            let (outcome, restarts) = e2e::run(&args)?;
+            println!("host restarts: {restarts}\n{outcome}");
             return Ok(i32::from(outcome.counts.failed > 0));
         }
         Command::Test(args) => return Ok(i32::from(!test::run(&args)?)),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::check::CheckArgs;
 use crate::e2e::{self, E2eArgs};
 use crate::setup::Purpose;
-use crate::tests_inside::Counts;
+use crate::tests_inside::Outcome;
 use crate::{check, exec, setup, unit};
 
 /// Runs it all. The last line is `N passed, N failed`; `Ok(false)` means that tests failed.
@@ -15,26 +15,26 @@ pub(crate) fn run(e2e_args: &E2eArgs) -> Result<bool> {
     setup::require(Purpose::Test)?;
     let mut times: Vec<(&str, Duration)> = Vec::new();
     let mut timed = |name, started: Instant| times.push((name, started.elapsed()));
-    let mut counts = Counts::default();
+    let mut all = Outcome::default();
 
     let started = Instant::now();
     check::run(&CheckArgs::default())?;
     timed("check", started);
 
     let started = Instant::now();
-    counts += unit::run()?;
+    all += unit::run()?;
     timed("unit", started);
 
     let started = Instant::now();
-    let outcome = e2e::run(e2e_args)?;
-    counts += outcome.counts;
+    let (outcome, restarts) = e2e::run(e2e_args)?;
+    all += outcome;
     timed("e2e", started);
 
     println!();
     for (name, took) in times {
         println!("{name:>8}  {}", exec::seconds(took));
     }
-    println!("host restarts: {}", outcome.restarts);
-    println!("{counts}");
-    Ok(counts.failed == 0)
+    println!("host restarts: {restarts}");
+    println!("{all}");
+    Ok(all.counts.failed == 0)
 }

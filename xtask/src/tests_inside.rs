@@ -7,7 +7,30 @@ use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value;
 
+use crate::failures::Failure;
 use crate::{dist, paths};
+
+/// What tests came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    pub(crate) failures: Vec<Failure>,
+}
+
+impl std::ops::AddAssign for Outcome {
+    fn add_assign(&mut self, other: Self) {
+        self.counts += other.counts;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// How every run ends: what failed, and the line of counts.
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.failures.iter().try_for_each(|failure| writeln!(f, "{failure}"))?;
+        write!(f, "{}", self.counts)
+    }
+}
 
 /// How many tests passed and failed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +46,6 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// The line that every run ends with.
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)

@@ -5,11 +5,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::tests_inside::Counts;
+use crate::failures::NextestFailures;
+use crate::tests_inside::{Counts, Outcome};
 use crate::{exec, paths};
 
 /// Runs them all and counts.
-pub(crate) fn run() -> Result<Counts> {
+pub(crate) fn run() -> Result<Outcome> {
     if !exec::found_cargo_tool("nextest") {
         bail!("cargo-nextest is missing; `cargo xtask setup` installs it");
     }
@@ -22,15 +23,19 @@ pub(crate) fn run() -> Result<Counts> {
         .context("cannot run cargo nextest")?;
     let stderr = child.stderr.take().context("nextest has an output")?;
     let mut counts = None;
+    let mut failures = NextestFailures::default();
     for line in BufReader::new(stderr).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         eprintln!("{line}");
+        failures.line(&line);
         counts = from_nextest(&line).or(counts);
     }
     let status = child.wait()?;
     match counts {
-        Some(counts) if status.success() || counts.failed > 0 => Ok(counts),
+        Some(counts) if status.success() || counts.failed > 0 => {
+            Ok(Outcome { counts, failures: failures.found })
+        }
         Some(_) | None => bail!("cargo nextest ended with {status}"),
     }
 }
