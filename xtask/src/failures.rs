@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Lines of a panic's message that are kept.
 const MESSAGE_LINES: usize = 6;
+/// Of the first of them, which may be a whole record.
+const MESSAGE_CHARS: usize = 2000;
 
 /// A test that failed and the beginning of what it said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +33,11 @@ struct LastPanic(Vec<String>);
 
 impl LastPanic {
     fn line(&mut self, line: &str) {
-        if line.contains(" panicked at ") {
-            self.0 = vec![line.trim().to_owned()];
+        // A test that answers with an error prints it behind its name.
+        let error = line.find(" ... Error: ").and_then(|at| line.get(at + 5..));
+        let begins = error.or_else(|| line.contains(" panicked at ").then(|| line.trim()));
+        if let Some(text) = begins.or_else(|| line.starts_with("Error: ").then_some(line)) {
+            self.0 = vec![text.chars().take(MESSAGE_CHARS).collect()];
         } else if !self.0.is_empty() && self.0.len() < MESSAGE_LINES && !line.trim().is_empty() {
             self.0.push(line.trim().to_owned());
         }
@@ -132,16 +137,21 @@ mod tests {
             "assertion `left == right` failed",
             "FAILED",
             "test three ... FAILED",
+            "test four ... Error: not running",
+            "",
+            "Stack backtrace:",
+            "FAILED",
             "failures:",
             "    two",
-            "test result: FAILED. 1 passed; 2 failed;",
+            "test result: FAILED. 1 passed; 3 failed;",
         ] {
             failures.line(line);
         }
-        let [two, three] = failures.found.as_slice() else { panic!("{:?}", failures.found) };
+        let [two, three, four] = failures.found.as_slice() else { panic!("{:?}", failures.found) };
         assert_eq!(two.test, "faults: two");
         assert_eq!(two.message[1], "assertion `left == right` failed");
         assert_eq!(three, &Failure { test: "faults: three".to_owned(), message: Vec::new() });
+        assert_eq!(four.message[0], "Error: not running");
     }
 
     #[test]

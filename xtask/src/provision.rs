@@ -52,7 +52,8 @@ pub(crate) fn ship(machine: &Machine) -> Result<()> {
 
 /// An emulated guest boots in seconds, and in minutes where other work takes the processor away. There is one
 /// processor; small guests that wait are to fit by the dozen.
-const SETTINGS: &str = "SPACE_NODED__DEADLINES__BOOT_MS=170000 SPACE_NODED__CAPACITY__VCPUS=128 \
+const SETTINGS: &str = "SPACE_NODED__DEADLINES__BOOT_MS=170000 SPACE_NODED__DEADLINES__FIRECRACKER_MS=120000 \
+     SPACE_NODED__CAPACITY__VCPUS=128 \
      SPACE_CONTROLD__NODES__ENSURE_TIMEOUT=200s SPACE_CONTROLD__NODES__CREATE_DEADLINE=280s";
 
 /// Starts `space up` under further `settings`, as a shell assigns variables, and waits until it says that it is up.

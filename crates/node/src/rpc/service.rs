@@ -84,7 +84,7 @@ fn status(error: &VmError) -> Status {
         VmError::Denied(_) => Status::failed_precondition(message),
         VmError::Exhausted { .. } => Status::resource_exhausted(message),
         VmError::Cancelled => Status::aborted(message),
-        VmError::Stopping => Status::unavailable(message),
+        VmError::Busy | VmError::Stopping => Status::unavailable(message),
         VmError::Internal => Status::internal(message),
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     cgroup::CgroupLimits,
     disk::{CloneDiskError, clone_disk},
     fail_point,
-    fc::{FirecrackerClient, MachineShape, claim_calls, start_call},
+    fc::{FirecrackerClient, FirecrackerError, MachineShape, claim_calls, start_call},
     image::ImageError,
     journal::{JournalError, SandboxRecord, VmStage},
     place::{Place, jail_names},
@@ -105,7 +105,7 @@ impl Boot {
         self.configure(&vm, &mut api).await?;
         fail_point::ENSURE_CONFIGURED.pass();
         self.check_cancelled()?;
-        api.put(start_call()).await.map_err(|error| failed(&error))?;
+        api.put(start_call()).await.map_err(not_started)?;
         fail_point::ENSURE_STARTED.pass();
         let deadline = Instant::now() + self.node.config.deadlines.boot();
         let address = self.assign(&vm).await?;
@@ -148,12 +148,12 @@ impl Boot {
             PrepareError::Journal(JournalError::NoSlot) => exhausted(Reason::NoCapacity, "no slot is free"),
             PrepareError::Stopped => Stop::Refused(VmError::Stopping),
             PrepareError::Make { source, .. } if is_full(&source) => no_disk_space(),
+            PrepareError::Firecracker(error) => not_started(error),
             PrepareError::Journal(_)
             | PrepareError::Make { .. }
             | PrepareError::Jail(_)
             | PrepareError::Spawn(_)
             | PrepareError::Died(_)
-            | PrepareError::Firecracker(_)
             | PrepareError::Release(_) => failed(&error),
         })?;
         fail_point::ENSURE_SLOT_CLAIMED.pass();
@@ -197,7 +197,7 @@ impl Boot {
         vm.cgroup.limit(limits).map_err(|error| failed(&error))?;
         limit_files(vm.process.identity().pid, config.disk_bytes).map_err(|error| failed(&error))?;
         let shape = MachineShape { vcpus: config.vcpus, memory };
-        api.put_all(claim_calls(shape)).await.map_err(|error| failed(&error))
+        api.put_all(claim_calls(shape)).await.map_err(not_started)
     }
 
     async fn assign(&self, vm: &LiveVm) -> Result<String, Stop> {
@@ -311,6 +311,21 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Stop {
     )
 }
 
+/// A Firecracker that gives no answer in time is one that got no processor: the same boot goes well when fewer others
+/// are under way, so it is refused, and control asks again for as long as the create may last.
+fn not_started(error: FirecrackerError) -> Stop {
+    match error {
+        FirecrackerError::Deadline { path } => {
+            tracing::warn!(path, "Firecracker does not answer; the boot is given up");
+            Stop::Refused(VmError::Busy)
+        }
+        FirecrackerError::Socket(_)
+        | FirecrackerError::Http { .. }
+        | FirecrackerError::Request { .. }
+        | FirecrackerError::Refused { .. } => failed(&error),
+    }
+}
+
 fn exhausted(reason: Reason, message: &str) -> Stop {
     Stop::Refused(VmError::Exhausted { reason, message: message.to_owned() })
 }
@@ -323,4 +338,17 @@ fn no_disk_space() -> Stop {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_firecracker_without_processor_time_refuses_the_boot_and_fails_no_sandbox() {
+        let late = FirecrackerError::Deadline { path: "/actions".to_owned() };
+        assert!(matches!(not_started(late), Stop::Refused(VmError::Busy)));
+        let broken = FirecrackerError::Socket(io::Error::from(io::ErrorKind::ConnectionReset));
+        assert!(matches!(not_started(broken), Stop::Ended(Ending::Failed(Reason::NodeError), _)));
+    }
 }

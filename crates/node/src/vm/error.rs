@@ -12,6 +12,9 @@ pub(crate) enum VmError {
     /// Nothing of the sandbox is left; another node may have room.
     #[error("{}: {message}", reason.code())]
     Exhausted { reason: Reason, message: String },
+    /// Nothing of the sandbox is left; later there may be time for it.
+    #[error("the node has no processor time to start a VM")]
+    Busy,
     #[error("the sandbox was removed while it booted")]
     Cancelled,
     #[error("the node is shutting down")]
