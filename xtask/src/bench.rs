@@ -1,12 +1,14 @@
 //! `xtask bench`: `space-bench` inside the emulated host, next to a SPACE of its own.
 //!
+//! `xtask bench control`: the control plane with simulated nodes, on this machine.
+//!
 //! Times measured in there mean nothing by themselves; the ratios of one run do. The table goes to the
 //! terminal, what the bench writes to `target/space/bench/`.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::host::machine::{HostSpec, Machine};
 use crate::host::{expect_success, image};
@@ -16,8 +18,19 @@ use crate::{assets, dist, paths, tests_inside};
 const HOST: &str = "bench";
 const DEADLINE: Duration = Duration::from_mins(40);
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Subject {
+    /// Sandboxes, in the emulated host.
+    Sandbox,
+    /// The control plane, with simulated nodes.
+    Control,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
+    #[arg(value_enum, default_value = "sandbox")]
+    subject: Subject,
     /// Memory of the host in MiB.
     #[arg(short, long, default_value_t = 8192)]
     memory: u32,
@@ -29,8 +42,30 @@ pub(crate) struct BenchArgs {
     keep: bool,
 }
 
-/// Builds, boots, measures.
+/// Builds and measures.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    match args.subject {
+        Subject::Sandbox => sandbox(args),
+        Subject::Control => control(),
+    }
+}
+
+/// Its settings are variables, for shorter runs: see `crates/control/benches`.
+fn control() -> Result<()> {
+    let dir = paths::space().join("bench");
+    std::fs::create_dir_all(&dir)?;
+    let report = dir.join("control.json");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["bench", "--package", "space-control", "--bench", "control-plane"]);
+    let status = cargo.env("BENCH_REPORT", &report).current_dir(paths::root()).status()?;
+    if !status.success() {
+        bail!("the bench ended with {status}");
+    }
+    println!("results: {report}");
+    Ok(())
+}
+
+fn sandbox(args: &BenchArgs) -> Result<()> {
     dist::ready()?;
     assets::ready()?;
     let tests = paths::space().join("bench-bin");
