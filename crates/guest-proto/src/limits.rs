@@ -59,7 +59,7 @@ pub const LIST_COMMANDS: usize = 64;
 
 /// Jobs that the agent carries out at a time; it closes the next connection with [`Done`](crate::job::Done) and
 /// `Exhausted`.
-pub const JOBS: usize = 64;
+pub const JOBS: usize = 320;
 /// Data in one frame of a job.
 pub const JOB_DATA_BYTES: usize = PAYLOAD_BYTES;
 /// How deep a listing goes.

@@ -23,8 +23,8 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) async fn capture(nodes: usize) -> Result<Self> {
-        let installation = Installation::start(nodes, UNDISTURBED).await?;
-        let script = capture::create(&installation).await?;
+        let mut installation = Installation::start(nodes, UNDISTURBED).await?;
+        let script = capture::create(&mut installation).await?;
         Ok(Self { database: installation.into_database(), script })
     }
 

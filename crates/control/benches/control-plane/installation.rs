@@ -216,6 +216,11 @@ impl Installation {
         self.sql(&["vacuum analyze"]).await
     }
 
+    /// No heartbeat from now on.
+    pub(crate) async fn hush_nodes(&mut self) {
+        self.heartbeats.shutdown().await;
+    }
+
     /// Without the control plane and its nodes.
     pub(crate) fn into_database(self) -> Database {
         self.database
