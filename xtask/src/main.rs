@@ -13,6 +13,7 @@ mod dist;
 mod e2e;
 mod exec;
 mod firecracker;
+mod fuzz;
 mod host;
 mod initramfs;
 mod kernel;
@@ -62,6 +63,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Tests that need no microVM.
     Unit,
+    /// Fuzz targets: parsers of hostile bytes under libFuzzer.
+    Fuzz(fuzz::FuzzArgs),
     /// Tests on real microVMs.
     E2e(e2e::E2eArgs),
     /// Everything that CI runs.
@@ -95,6 +98,11 @@ fn run(command: Command) -> Result<i32> {
         Command::Check(args) => check::run(&args)?,
         Command::Unit => {
             let counts = unit::run()?;
+            println!("{counts}");
+            return Ok(i32::from(counts.failed > 0));
+        }
+        Command::Fuzz(args) => {
+            let counts = fuzz::run(&args)?;
             println!("{counts}");
             return Ok(i32::from(counts.failed > 0));
         }
