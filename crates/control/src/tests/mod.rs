@@ -2,7 +2,9 @@
 
 mod auth;
 mod authorisation;
+mod chaos;
 mod commands;
+mod conformance;
 mod events;
 mod faults;
 mod files;
