@@ -8,6 +8,7 @@ mod conformance;
 mod events;
 mod faults;
 mod files;
+mod hostile;
 mod idempotency;
 mod keys;
 mod kit;
