@@ -95,8 +95,9 @@ fn files() -> Result<()> {
     crate::links::check()
 }
 
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     ".ci/run",
+    "crates/fuzz/instrument",
     "images/base/assemble",
     "images/base/customize",
     "images/host/assemble",

@@ -14,6 +14,7 @@ mod e2e;
 mod exec;
 mod failures;
 mod firecracker;
+mod fuzz;
 mod host;
 mod initramfs;
 mod kernel;
@@ -63,6 +64,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Tests that need no microVM.
     Unit,
+    /// Fuzz targets: parsers of hostile bytes under libFuzzer.
+    Fuzz(fuzz::FuzzArgs),
     /// Tests on real microVMs.
     E2e(e2e::E2eArgs),
     /// Everything that CI runs.
@@ -96,6 +99,11 @@ fn run(command: Command) -> Result<i32> {
         Command::Check(args) => check::run(&args)?,
         Command::Unit => {
             let outcome = unit::run()?;
+            println!("{outcome}");
+            return Ok(i32::from(outcome.counts.failed > 0));
+        }
+        Command::Fuzz(args) => {
+            let outcome = fuzz::run(&args)?;
             println!("{outcome}");
             return Ok(i32::from(outcome.counts.failed > 0));
         }

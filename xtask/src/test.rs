@@ -1,4 +1,5 @@
-//! `xtask test`: everything that CI runs, in one order: checks, tests without microVMs, tests with them.
+//! `xtask test`: everything that CI runs, in one order: checks, tests without microVMs, a little fuzzing, tests with
+//! microVMs.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use crate::check::CheckArgs;
 use crate::e2e::{self, E2eArgs};
 use crate::setup::Purpose;
 use crate::tests_inside::Outcome;
-use crate::{check, exec, setup, unit};
+use crate::{check, exec, fuzz, setup, unit};
 
 /// Runs it all. The last line is `N passed, N failed`; `Ok(false)` means that tests failed.
 pub(crate) fn run(e2e_args: &E2eArgs) -> Result<bool> {
@@ -24,6 +25,10 @@ pub(crate) fn run(e2e_args: &E2eArgs) -> Result<bool> {
     let started = Instant::now();
     all += unit::run()?;
     timed("unit", started);
+
+    let started = Instant::now();
+    all += fuzz::in_brief()?;
+    timed("fuzz", started);
 
     let started = Instant::now();
     let (outcome, restarts) = e2e::run(e2e_args)?;

@@ -6,6 +6,7 @@
 mod mode;
 mod path;
 mod query;
+mod range;
 mod requests;
 mod watch;
 
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 pub use mode::{FileMode, NoMode};
 pub use path::FilePath;
 pub use query::{cursor_of, path_of, percent_encode};
+pub use range::ByteRange;
 pub use requests::{
     CreateDirectory, FromQuery, ListQuery, MoveFile, PlaceQuery, RemoveQuery, StatQuery, UploadPart,
     WatchQuery, WriteParams, WriteQuery,

@@ -78,6 +78,8 @@ pub struct HttpConfig {
     pub private_key_file: Option<Utf8PathBuf>,
     /// For every request but streams; `?wait=` comes on top.
     pub request_timeout: SignedDuration,
+    /// For the headers of each request on a connection; the connection is closed then.
+    pub header_timeout: SignedDuration,
     /// How often a stream looks whether the key that opened it is still valid.
     pub key_recheck: SignedDuration,
 }
@@ -89,6 +91,7 @@ impl Default for HttpConfig {
             certificate_file: None,
             private_key_file: None,
             request_timeout: SignedDuration::from_secs(30),
+            header_timeout: SignedDuration::from_secs(30),
             key_recheck: SignedDuration::from_secs(15),
         }
     }

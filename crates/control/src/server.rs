@@ -127,9 +127,10 @@ impl Server {
         let (listener, address) = bind(config.http.listen).await?;
         self.http_address = address;
         let router = http_server::router(Arc::clone(&self.app), duration(config.http.request_timeout));
+        let header_timeout = duration(config.http.header_timeout);
         let (app, shutdown) = (Arc::clone(&self.app), self.tasks.shutdown_token());
         self.tasks.spawn("http", async move {
-            http_server::serve(listener, router, tls, shutdown).await;
+            http_server::serve(listener, router, tls, header_timeout, shutdown).await;
             http_server::close_sockets(&app).await;
         });
         Ok(())

@@ -14,8 +14,11 @@
 //!
 //! A guest that breaks the order, or a limit, is closed on, like everywhere in this protocol.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use prost::{Enumeration, Message, Oneof};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
+use prost::{
+    Enumeration, Message, Oneof,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
 
 use crate::{
     frame::{self, RawFrame, kind},
@@ -212,14 +215,14 @@ pub struct Opened {
     pub info: Option<FileInfo>,
 }
 
-/// A part of a listing. Never empty.
+/// A part of a listing. Never empty; at most [`limits::LIST_ENTRIES`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Entries {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<FileInfo>,
 }
 
-/// What a watch has seen. Never empty.
+/// What a watch has seen. Never empty; at most [`limits::FRAME_CHANGES`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Changes {
     #[prost(message, repeated, tag = "1")]
@@ -418,8 +421,8 @@ impl GuestJobFrame {
         Ok(Some(match kind {
             kind::JOB_OPENED => Self::Opened(Box::new(message(kind, payload)?)),
             kind::JOB_DATA => Self::Data(data(payload)?),
-            kind::JOB_ENTRIES => Self::Entries(message(kind, payload)?),
-            kind::JOB_CHANGES => Self::Changes(message(kind, payload)?),
+            kind::JOB_ENTRIES => Self::Entries(parts(kind, payload, limits::LIST_ENTRIES as usize)?),
+            kind::JOB_CHANGES => Self::Changes(parts(kind, payload, limits::FRAME_CHANGES)?),
             kind::JOB_DONE => Self::Done(Box::new(message(kind, payload)?)),
             other => return Err(DecodeError::Kind(other)),
         }))
@@ -462,6 +465,22 @@ fn data(payload: Bytes) -> Result<Bytes, DecodeError> {
 
 fn message<M: Message + Default>(kind: u8, payload: Bytes) -> Result<M, DecodeError> {
     M::decode(payload).map_err(|source| DecodeError::Payload { kind, source })
+}
+
+/// A message of nothing but parts, which are counted before anything is made of them.
+fn parts<M: Message + Default>(kind: u8, payload: Bytes, limit: usize) -> Result<M, DecodeError> {
+    let failed = |source| DecodeError::Payload { kind, source };
+    let mut rest = payload.clone();
+    let mut count = 0;
+    while rest.has_remaining() {
+        let (tag, wire_type) = decode_key(&mut rest).map_err(failed)?;
+        skip_field(wire_type, tag, &mut rest, DecodeContext::default()).map_err(failed)?;
+        count += 1;
+        if count > limit {
+            return Err(DecodeError::Parts { kind, limit });
+        }
+    }
+    message(kind, payload)
 }
 
 #[cfg(test)]

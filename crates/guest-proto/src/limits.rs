@@ -66,6 +66,8 @@ pub const JOB_DATA_BYTES: usize = PAYLOAD_BYTES;
 pub const LIST_DEPTH: u32 = 64;
 /// Entries of one listing.
 pub const LIST_ENTRIES: u32 = 1000;
+/// Changes in one frame. The bytes of a frame do not bound what comes of them, as an empty message takes two.
+pub const FRAME_CHANGES: usize = 4096;
 /// Directories below a recursive watch.
 pub const WATCHES: usize = 8192;
 /// An upload's id: 1 to 64 bytes out of `A-Z a-z 0-9 _ -`.

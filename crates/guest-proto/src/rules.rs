@@ -73,6 +73,8 @@ pub struct HostConnection {
     heard_hello: bool,
     calls: HashMap<u32, Call>,
     last_id: u32,
+    /// What the guest broke. Nothing of it counts from then on.
+    broken: Option<Violation>,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,9 @@ impl HostConnection {
     }
 
     pub fn send(&mut self, frame: &HostFrame) -> Result<(), Misuse> {
+        if let Some(violation) = &self.broken {
+            return Err(violation.clone().into());
+        }
         match frame {
             HostFrame::Hello(_) if self.said_hello => return Err(Violation::Hello.into()),
             HostFrame::Hello(_) => self.said_hello = true,
@@ -145,7 +150,17 @@ impl HostConnection {
         Ok(())
     }
 
+    /// After the first error every frame is refused, with that error.
     pub fn receive(&mut self, frame: &GuestFrame) -> Result<(), Violation> {
+        if let Some(violation) = &self.broken {
+            return Err(violation.clone());
+        }
+        let taken = self.take(frame);
+        self.broken = taken.as_ref().err().cloned();
+        taken
+    }
+
+    fn take(&mut self, frame: &GuestFrame) -> Result<(), Violation> {
         match frame {
             GuestFrame::Hello(_) if self.heard_hello || !self.said_hello => return Err(Violation::Hello),
             GuestFrame::Hello(_) => self.heard_hello = true,

@@ -20,6 +20,8 @@ pub enum DecodeError {
     Kind(u8),
     #[error("malformed output frame")]
     Output,
+    #[error("more than {limit} parts in a frame of kind {kind:#04x}")]
+    Parts { kind: u8, limit: usize },
     #[error("a data frame without data")]
     EmptyData,
     /// Only from the codecs of tokio-util.

@@ -15,6 +15,8 @@
 mod boot;
 mod clock;
 mod command;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod job;
 mod log;
 mod memory;

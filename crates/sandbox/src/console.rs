@@ -93,6 +93,18 @@ pub(crate) async fn watch(fifo: OwnedFd, tail: ConsoleTail, on_panic: impl FnOnc
     }
 }
 
+/// The same on pieces of text, without a FIFO: what is kept, and how many panics were found.
+#[cfg(feature = "fuzz")]
+pub(crate) fn replay(pieces: &[&[u8]]) -> (Vec<u8>, usize) {
+    let (tail, mut finder) = (ConsoleTail::default(), PanicFinder::default());
+    let mut panics = 0;
+    for piece in pieces {
+        tail.push(piece);
+        panics += usize::from(finder.feed(piece));
+    }
+    (tail.bytes(), panics)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{io::Write as _, os::fd::OwnedFd, time::Duration};

@@ -23,6 +23,8 @@ mod channel;
 pub mod config;
 mod console;
 pub mod fail_point;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod guest;
 mod job;
 pub mod limits;

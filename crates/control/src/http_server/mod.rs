@@ -1,13 +1,14 @@
 //! The public API: parses, authorises, renders. Decisions are in `app/`.
 //!
 //! Around every request, from the outside in: its id, span, log line and metrics (`observe.rs`); panics become
-//! `internal`; a deadline, except for streams. Each handler takes its caller (`caller.rs`) before anything else, so that
+//! `internal`; a deadline, except for streams; compressed bodies are refused. Each handler takes its caller (`caller.rs`) before anything else, so that
 //! nothing of a request is looked at before it is known who sends it and that they may.
 
 mod answer;
 mod caller;
 pub(crate) mod commands;
 mod docs;
+mod encoding;
 mod events;
 mod extract;
 mod files;
@@ -89,6 +90,7 @@ pub(crate) fn router(app: Arc<App>, request_timeout: Duration) -> Router {
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(axum::Extension(pages))
+        .layer(middleware::from_fn(encoding::refuse_compressed))
         .layer(middleware::from_fn_with_state(observe::Deadline(request_timeout), observe::deadline))
         .layer(problem::catch_panics())
         .layer(middleware::from_fn(observe::observe))

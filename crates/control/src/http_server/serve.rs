@@ -25,8 +25,6 @@ use tokio_util::sync::CancellationToken;
 /// Well below what descriptors and memory allow; streams of events are what holds connections open for long.
 const CONNECTIONS: usize = 16_384;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For the headers of each request on a connection.
-const HEADERS: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// After a failed accept, which means that descriptors have run out: the kernel does not say when they come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +36,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     tls: Option<Arc<ServerConfig>>,
+    header_timeout: Duration,
     shutdown: CancellationToken,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
@@ -65,7 +64,8 @@ pub(crate) async fn serve(
             tracing::debug!(%error, "a connection ended at once");
             continue;
         }
-        let serving = connection(stream, acceptor.clone(), router.clone(), graceful.watcher());
+        let serving =
+            connection(stream, acceptor.clone(), header_timeout, router.clone(), graceful.watcher());
         tokio::spawn(async move {
             serving.await;
             drop(permit);
@@ -77,21 +77,29 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Router, watcher: Watcher) {
-    let Some(acceptor) = acceptor else { return serve_stream(stream, router, watcher).await };
+async fn connection(
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    header_timeout: Duration,
+    router: Router,
+    watcher: Watcher,
+) {
+    let Some(acceptor) = acceptor else {
+        return serve_stream(stream, header_timeout, router, watcher).await;
+    };
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve_stream(stream, router, watcher).await,
+        Ok(Ok(stream)) => serve_stream(stream, header_timeout, router, watcher).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
-async fn serve_stream<S>(stream: S, router: Router, watcher: Watcher)
+async fn serve_stream<S>(stream: S, header_timeout: Duration, router: Router, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -2,10 +2,13 @@
 
 mod auth;
 mod authorisation;
+mod chaos;
 mod commands;
+mod conformance;
 mod events;
 mod faults;
 mod files;
+mod hostile;
 mod idempotency;
 mod keys;
 mod kit;

@@ -74,6 +74,7 @@ fn nothing_comes_before_the_hello() {
 fn a_reply_must_fit_its_request() {
     let mut host = open();
     assert_eq!(host.receive(&GuestFrame::reply(1, HealthReply::default())), Err(Violation::Unasked(1)));
+    let mut host = open();
     host.send(&HostFrame::request(1, HealthRequest {})).unwrap();
     assert_eq!(
         host.receive(&GuestFrame::reply(1, AttachCommandReply::default())),
@@ -109,14 +110,26 @@ fn nothing_follows_the_exit_but_the_end() {
     let mut host = streaming(0, 9);
     host.receive(&exit(1)).unwrap();
     assert_eq!(host.receive(&output(2, 0, b"x")), Err(Violation::BehindExit(1)));
+    let mut host = streaming(0, 9);
+    host.receive(&exit(1)).unwrap();
     assert_eq!(host.receive(&end(EndReason::Exited)), Ok(()));
     assert_eq!(host.receive(&end(EndReason::Exited)), Err(Violation::Unasked(1)));
+}
+
+#[test]
+fn nothing_counts_of_a_guest_that_broke_a_rule() {
+    let mut host = streaming(0, 9);
+    assert_eq!(host.receive(&output(2, 0, b"x")), Err(Violation::Sequence { id: 1, expected: 1, found: 2 }));
+    let broken = Violation::Sequence { id: 1, expected: 1, found: 2 };
+    assert_eq!(host.receive(&output(1, 0, b"x")), Err(broken.clone()));
+    assert_eq!(host.send(&HostFrame::Detach { id: 1 }), Err(Misuse(broken)));
 }
 
 #[test]
 fn a_subscription_ends_early_only_when_detached() {
     let mut host = streaming(0, 9);
     assert_eq!(host.receive(&end(EndReason::Detached)), Err(Violation::EarlyEnd(1)));
+    let mut host = streaming(0, 9);
     host.send(&HostFrame::Detach { id: 1 }).unwrap();
     assert_eq!(host.receive(&end(EndReason::Detached)), Ok(()));
     // It crossed with the end: no effect.

@@ -109,6 +109,15 @@ fn open(link: &mut Link, refusal: Option<Refusal>) -> Result<OpenJob, JobError> 
     Ok(*open)
 }
 
+/// What a write of an archive does, here and as this user.
+#[cfg(feature = "fuzz")]
+pub(crate) fn unpack(connection: OwnedFd, path: &[u8]) -> Result<Done, String> {
+    let infos = Infos::new(Accounts::read(), Vec::new());
+    let mut context = Context { link: Link::new(connection), infos };
+    let job = space_guest_proto::job::WriteArchive { path: path.to_vec().into() };
+    context.write_archive(&job).map_err(|error| error.into_done().failure.unwrap_or_default().message)
+}
+
 fn carry_out(link: Link, open: &OpenJob) -> (Link, Outcome) {
     let infos = match become_user(&open.user) {
         Ok(infos) => infos,

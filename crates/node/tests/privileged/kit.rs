@@ -274,11 +274,15 @@ impl Kit {
         NodeClient::new(endpoint.tls_config(tls).unwrap().timeout(PATIENCE).connect_lazy())
     }
 
+    pub(crate) fn authority_pem(&self) -> &str {
+        &self.authority.pem
+    }
+
     pub(crate) fn caller(&self, uri: &str) -> Signed {
         self.authority.issue(uri, "caller.space.internal")
     }
 
-    fn client(&self) -> NodeClient<Channel> {
+    pub(crate) fn client(&self) -> NodeClient<Channel> {
         self.client_as(&self.caller("spiffe://space/control"))
     }
 
@@ -352,7 +356,16 @@ impl Drop for Kit {
     }
 }
 
-/// A template as small as one can be: the agent needs directories to mount on and nothing else.
+/// Busybox, which is all of them in one, needs no libraries.
+fn programs(bin: &Utf8Path) {
+    fs::create_dir_all(bin).unwrap();
+    fs::copy("/bin/busybox", bin.join("busybox")).expect("busybox-static is needed to make a template");
+    for name in ["cat", "echo", "sh", "sleep", "true"] {
+        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+    }
+}
+
+/// A template as small as one can be: the agent needs directories to mount on, and commands a few programs.
 fn image() -> TemplateArtifact {
     static IMAGE: std::sync::OnceLock<TemplateArtifact> = std::sync::OnceLock::new();
     let make = || {
@@ -361,6 +374,7 @@ fn image() -> TemplateArtifact {
         for name in ["dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var"] {
             fs::create_dir_all(directory.join("tree").join(name)).unwrap();
         }
+        programs(&directory.join("tree/bin"));
         let path = directory.join("image");
         let status = Command::new("/usr/sbin/mke2fs")
             .args(["-q", "-t", "ext4", "-d", directory.join("tree").as_str(), path.as_str(), "16M"])

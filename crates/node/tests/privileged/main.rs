@@ -8,6 +8,7 @@
 
 mod authority;
 mod boot;
+mod conformance;
 mod fail_points;
 mod faults;
 mod hostile;

@@ -21,6 +21,7 @@ use crate::authority::{Authority, public_key};
 
 pub(crate) const TOKEN: &str = "a-join-token";
 pub(crate) const NODE_DNS: &str = "node.test.space.internal";
+pub(crate) const WORKER_DNS: &str = "worker.test.space.internal";
 
 #[derive(Clone)]
 pub(crate) struct TestRegistry {
@@ -111,7 +112,7 @@ impl Registry for TestRegistry {
         let request = request.into_inner();
         let uri = format!("{}/tenant/{}", self.node_uri(), request.tenant_id);
         Ok(Response::new(SignWorkerReply {
-            certificate_pem: self.authority.sign(&request.csr_der, &uri, "worker.test.space.internal"),
+            certificate_pem: self.authority.sign(&request.csr_der, &uri, WORKER_DNS),
             authority_pem: self.authority.pem.clone(),
         }))
     }

@@ -20,7 +20,7 @@ pub(crate) fn printable(text: &str, limit: usize) -> String {
 
 /// Marks that reorder or hide what stands beside them.
 const fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -34,6 +34,7 @@ mod tests {
             printable("no\u{1b}[2J such\nfile \u{202e}x", 256),
             "no\\u{1b}[2J such\\u{a}file \\u{202e}x"
         );
+        assert_eq!(printable("a\u{61c}b", 256), "a\\u{61c}b", "an Arabic letter mark");
         assert_eq!(printable("grüße", 256), "grüße");
     }
 

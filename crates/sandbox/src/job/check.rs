@@ -76,17 +76,17 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A listing as it comes: in order, within what was asked for, and with an end.
-pub(super) struct Listing {
+pub(crate) struct Listing {
     asked: ListDirectory,
     entries: Vec<FileInfo>,
 }
 
 impl Listing {
-    pub(super) fn new(asked: ListDirectory) -> Self {
+    pub(crate) fn new(asked: ListDirectory) -> Self {
         Self { asked, entries: Vec::new() }
     }
 
-    pub(super) fn take(&mut self, more: Entries) -> Result<(), Broken> {
+    pub(crate) fn take(&mut self, more: Entries) -> Result<(), Broken> {
         if more.entries.is_empty() {
             return Err(Broken::Listing("a part without entries"));
         }
@@ -97,7 +97,7 @@ impl Listing {
         Ok(())
     }
 
-    pub(super) fn into_entries(self) -> Vec<FileInfo> {
+    pub(crate) fn into_entries(self) -> Vec<FileInfo> {
         self.entries
     }
 

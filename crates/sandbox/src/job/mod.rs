@@ -15,7 +15,7 @@
 //! the agent's: what speaks here is a process of the user whom the job is for, so any program of that user could have
 //! taken it over, and must not be able to end other users' commands.
 
-mod check;
+pub(crate) mod check;
 mod client;
 mod link;
 mod stream;

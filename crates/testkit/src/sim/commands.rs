@@ -2,6 +2,11 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use space_guest_proto::{
+    InvalidRequest,
+    message::{CommandSpec as GuestSpec, TerminalSize as GuestSize},
+    validate,
+};
 use space_node_proto::commands::{
     AttachCommandRequest, Command, CommandEvent, CommandSpec, CreateCommandRequest, GetCommandRequest,
     ListCommandsReply, ListCommandsRequest, ResizeTerminalReply, ResizeTerminalRequest, SignalCommandReply,
@@ -46,6 +51,8 @@ impl CommandService {
         spec: CommandSpec,
     ) -> Result<Arc<Session>, Status> {
         self.check(sandbox, generation)?;
+        validate::command_id(command).map_err(|error| invalid(&error))?;
+        check_spec(&spec)?;
         match self.state.session(sandbox, command) {
             Some(session) if *session.spec() == spec => Ok(session),
             Some(_) => Err(Status::already_exists("another specification")),
@@ -105,6 +112,7 @@ impl Commands for CommandService {
     ) -> Result<Response<SignalCommandReply>, Status> {
         let asked = request.into_inner();
         let session = self.session(&asked.sandbox_id, asked.generation, &asked.command_id)?;
+        validate::signal(asked.signal).map_err(|error| invalid(&error))?;
         if session.spec().argv == ["deaf"] {
             return std::future::pending().await;
         }
@@ -137,6 +145,18 @@ impl Commands for CommandService {
             self.state.sessions(&asked.sandbox_id).iter().map(|session| session.describe()).collect();
         Ok(Response::new(ListCommandsReply { commands }))
     }
+}
+
+/// By the rules that a worker goes by.
+fn check_spec(spec: &CommandSpec) -> Result<(), Status> {
+    let CommandSpec { argv, env, cwd, user, timeout_ms, stdin, terminal } = spec.clone();
+    let terminal = terminal.map(|size| GuestSize { rows: size.rows, columns: size.columns });
+    let spec = GuestSpec { argv, env: env.into_iter().collect(), cwd, user, timeout_ms, stdin, terminal };
+    validate::spec(&spec).map_err(|error| invalid(&error))
+}
+
+fn invalid(error: &InvalidRequest) -> Status {
+    Status::invalid_argument(error.to_string())
 }
 
 /// Starts the command and passes its events on, to the last.

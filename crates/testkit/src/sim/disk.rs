@@ -24,9 +24,19 @@ pub(super) struct Root {
     directory: PathBuf,
 }
 
-/// A refusal in one word.
+/// A refusal in one word, under the code that a worker has for it.
 pub(super) fn refused(word: &'static str) -> Status {
-    let mut status = Status::new(Code::FailedPrecondition, word);
+    let code = match word {
+        "not_found" => Code::NotFound,
+        "already_exists" => Code::AlreadyExists,
+        "permission" => Code::PermissionDenied,
+        "no_space" => Code::ResourceExhausted,
+        "path" | "archive" | "no_user" => Code::InvalidArgument,
+        "offset" => Code::Aborted,
+        "other" => Code::Unknown,
+        _ => Code::FailedPrecondition,
+    };
+    let mut status = Status::new(code, word);
     status.metadata_mut().insert("space-file", MetadataValue::from_static(word));
     status
 }

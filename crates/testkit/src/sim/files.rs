@@ -5,11 +5,13 @@
 
 use std::{
     io::{Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
 };
 
+use space_guest_proto::limits;
 use space_node_proto::files::{
     FileChange, FileChanges, FileChunk, FileInfo, ListFilesReply, ListFilesRequest, MakeDirectoryRequest,
     MoveFileRequest, OpenWrite, Place, ReadArchiveRequest, ReadFileRequest, RemoveFileReply,
@@ -47,6 +49,9 @@ impl FileService {
             self.state.find(&place.sandbox_id).ok_or_else(|| Status::not_found("no such sandbox here"))?;
         if found.generation != place.generation {
             return Err(Status::failed_precondition("another generation"));
+        }
+        if place.path.is_empty() || place.path.contains(&0) || place.path.len() >= limits::PATH_BYTES {
+            return Err(Status::invalid_argument("no path"));
         }
         match place.user.as_str() {
             "missing" => return Err(refused("no_user")),
@@ -99,6 +104,10 @@ impl Files for FileService {
     ) -> Result<Response<ListFilesReply>, Status> {
         let asked = request.into_inner();
         let (root, path) = self.at(asked.place)?;
+        let known = 1..=limits::LIST_DEPTH;
+        if !known.contains(&asked.depth) || !(1..=limits::LIST_ENTRIES).contains(&asked.limit) {
+            return Err(Status::invalid_argument("depth or limit out of range"));
+        }
         let mut entries = root.list(&path, asked.depth, &asked.after)?;
         let limit = usize::try_from(asked.limit).unwrap_or(usize::MAX);
         let more = entries.len() > limit;
@@ -169,7 +178,8 @@ impl Files for FileService {
             let next_offset = draft.file.metadata().map_err(|error| disk::status(&error))?.len();
             return Ok(Response::new(WriteFileReply { info: None, next_offset }));
         }
-        draft.complete(&target, mode.unwrap_or(0o644))?;
+        let replaced = std::fs::metadata(&target).map(|found| found.permissions().mode() & 0o7777);
+        draft.complete(&target, mode.or(replaced.ok()).unwrap_or(0o644))?;
         self.tell(&root, Kind::Written, &path);
         Ok(Response::new(WriteFileReply { info: Some(root.info(&path, true)?), next_offset: 0 }))
     }

@@ -1,10 +1,12 @@
 //! A simulated node: it joins a real control plane, serves `Node`, `Commands` and `Files` over mTLS as a real
-//! one does. It keeps its sandboxes and commands in memory, and their files in temporary directories.
+//! one does. It keeps its sandboxes and commands in memory, and their files in temporary directories. That it answers like
+//! a real one is what [`conformance`](crate::conformance) shows; [`SimNode::disturb`] makes it, and the way to it, worse.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
 //! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered), `tty` (its terminal's size on
 //! a line, now and when it changes, and what is typed; until byte 4).
 
+mod chaos;
 mod commands;
 mod disk;
 mod files;
@@ -95,7 +97,7 @@ impl SimNode {
 
     /// Renews the lease and reports everything.
     pub async fn heartbeat(&self) -> anyhow::Result<HeartbeatReply> {
-        self.heartbeat_of("boot-1", self.state.reports()).await
+        self.heartbeat_of(&self.state.boot(), self.state.reports()).await
     }
 
     /// As [`Self::heartbeat`], of another boot or with other reports.
@@ -132,6 +134,29 @@ impl SimNode {
     /// How `EnsureSandbox` goes from now on.
     pub fn behave(&self, behaviour: Behaviour) {
         self.state.behave(behaviour);
+    }
+
+    /// Calls are late, lost or doubled by this seed from now on; undisturbed again without one.
+    pub fn disturb(&self, seed: Option<u64>) {
+        self.state.disturb(seed);
+    }
+
+    /// Reports everything among repetitions, old news and lies about generations.
+    pub async fn gossip(&self, random: &mut fastrand::Rng) -> anyhow::Result<()> {
+        for said in chaos::gossip(&self.state.reports(), random) {
+            self.report(vec![said]).await?;
+        }
+        Ok(())
+    }
+
+    /// The machine starts anew: its sandboxes are gone, and its next heartbeat is of another boot.
+    pub fn crash(&self) {
+        self.state.crash();
+    }
+
+    /// Where `Node` is served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// What lives here, as a report.

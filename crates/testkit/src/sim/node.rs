@@ -9,10 +9,14 @@ use space_node_proto::{
         RemoveSandboxRequest, node_server::Node,
     },
 };
+use space_types::{SandboxId, TenantId};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::state::{Behaviour, State};
+use super::{
+    chaos::Fate,
+    state::{Behaviour, State},
+};
 
 pub(super) struct NodeService {
     state: Arc<State>,
@@ -25,6 +29,24 @@ impl NodeService {
     }
 }
 
+impl NodeService {
+    async fn ensure(&self, request: &EnsureSandboxRequest) -> Result<ObservedSandbox, Status> {
+        if let Some(report) = self.state.admit_ensure(request)? {
+            return Ok(report);
+        }
+        match self.state.begin_ensure() {
+            Behaviour::Run => {
+                let address = self.state.worker(&request.tenant_id, &self.stop).await?;
+                self.state.insert(request, Phase::Running, "", &address)
+            }
+            Behaviour::Fail(reason) => self.state.insert(request, Phase::Failed, reason, ""),
+            Behaviour::Exhausted => Err(Status::resource_exhausted("no room")),
+            Behaviour::Unavailable => Err(Status::unavailable("shutting down")),
+            Behaviour::Hang => std::future::pending().await,
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Node for NodeService {
     async fn ensure_sandbox(
@@ -32,22 +54,15 @@ impl Node for NodeService {
         request: Request<EnsureSandboxRequest>,
     ) -> Result<Response<ObservedSandbox>, Status> {
         let request = request.into_inner();
-        let behaviour = self.state.begin_ensure();
-        if let Some(report) = self.state.find(&request.sandbox_id) {
-            return Ok(Response::new(report));
+        check_names(&request.sandbox_id, Some(&request.tenant_id))?;
+        let fate = self.state.fate();
+        fate.arrive().await?;
+        if fate == Fate::Twice {
+            self.ensure(&request).await?;
         }
-        match behaviour {
-            Behaviour::Run => {
-                let address = self.state.worker(&request.tenant_id, &self.stop).await?;
-                Ok(Response::new(self.state.insert(&request, Phase::Running, "", &address)))
-            }
-            Behaviour::Fail(reason) => {
-                Ok(Response::new(self.state.insert(&request, Phase::Failed, reason, "")))
-            }
-            Behaviour::Exhausted => Err(Status::resource_exhausted("no room")),
-            Behaviour::Unavailable => Err(Status::unavailable("shutting down")),
-            Behaviour::Hang => std::future::pending().await,
-        }
+        let report = self.ensure(&request).await;
+        fate.leave()?;
+        report.map(Response::new)
     }
 
     async fn remove_sandbox(
@@ -55,11 +70,14 @@ impl Node for NodeService {
         request: Request<RemoveSandboxRequest>,
     ) -> Result<Response<RemoveSandboxReply>, Status> {
         let request = request.into_inner();
-        if self.state.find(&request.sandbox_id).is_some_and(|report| report.generation > request.generation) {
-            return Err(Status::failed_precondition("an older generation"));
+        check_names(&request.sandbox_id, None)?;
+        let fate = self.state.fate();
+        fate.arrive().await?;
+        if fate == Fate::Twice {
+            self.state.remove_for(&request)?;
         }
-        self.state.remove(&request.sandbox_id);
-        self.state.count_removal();
+        self.state.remove_for(&request)?;
+        fate.leave()?;
         Ok(Response::new(RemoveSandboxReply {}))
     }
 
@@ -69,4 +87,10 @@ impl Node for NodeService {
     ) -> Result<Response<ListSandboxesReply>, Status> {
         Ok(Response::new(ListSandboxesReply { sandboxes: self.state.reports() }))
     }
+}
+
+fn check_names(sandbox: &str, tenant: Option<&str>) -> Result<(), Status> {
+    let named =
+        sandbox.parse::<SandboxId>().is_ok() && tenant.is_none_or(|id| id.parse::<TenantId>().is_ok());
+    if named { Ok(()) } else { Err(Status::invalid_argument("an id that is none")) }
 }

@@ -90,9 +90,10 @@ impl Session {
                 self.exit(0, 0);
             }
             ["exit", code] => self.exit(code.parse().unwrap_or(255), 0),
-            ["cat" | "sleep" | "deaf"] => {}
+            ["cat" | "deaf"] | ["sleep", ..] => {}
             ["tty"] => self.show_size(self.spec.terminal.unwrap_or_default()),
-            _ => self.exit(i32::from(words != ["true"]) * 127, 0),
+            ["true"] => self.exit(0, 0),
+            _ => self.exit_with(Exit { code: 127, error: "no such program".to_owned(), ..Exit::default() }),
         }
     }
 
@@ -158,7 +159,10 @@ impl Session {
     }
 
     fn exit(&self, code: i32, signal: i32) {
-        let exit = Exit { code, signal, timed_out: false, error: String::new() };
+        self.exit_with(Exit { code, signal, ..Exit::default() });
+    }
+
+    fn exit_with(&self, exit: Exit) {
         self.inner().state = CommandState::Exited;
         self.push(Kind::Exit(exit.clone()));
         self.inner().exit = Some(exit);

@@ -11,13 +11,18 @@ use std::{
 use space_node_proto::{
     common::{ObservedSandbox, Phase},
     files::FileChange,
-    node::EnsureSandboxRequest,
+    node::{EnsureSandboxRequest, RemoveSandboxRequest},
 };
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Channel};
 
-use super::{disk::Root, script::Session, start_worker};
+use super::{
+    chaos::{Chaos, Fate},
+    disk::Root,
+    script::Session,
+    start_worker,
+};
 
 /// How `EnsureSandbox` goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,10 @@ struct SimSandbox {
 struct Inner {
     behaviour: Option<Behaviour>,
     sandboxes: BTreeMap<String, SimSandbox>,
+    /// The generations that sandboxes were removed under.
+    tombs: BTreeMap<String, u64>,
+    /// The highest that was seen.
+    fence: u64,
     workers: HashMap<String, (String, CancellationToken)>,
     sessions: BTreeMap<(String, String), Arc<Session>>,
     ensured: usize,
@@ -52,11 +61,28 @@ struct Inner {
     roots: BTreeMap<String, tempfile::TempDir>,
 }
 
+impl Inner {
+    fn pass_fence(&mut self, fence: u64) -> Result<(), Status> {
+        if fence < self.fence {
+            return Err(Status::failed_precondition("an older fence"));
+        }
+        self.fence = fence;
+        Ok(())
+    }
+}
+
+fn stale() -> Status {
+    Status::failed_precondition("an older generation")
+}
+
 pub(super) struct State {
     registry: Channel,
     inner: Mutex<Inner>,
     changes: broadcast::Sender<(String, FileChange)>,
     file_bytes: AtomicUsize,
+    chaos: Chaos,
+    /// How often the machine was started.
+    boots: AtomicUsize,
     /// One worker a tenant, also when two sandboxes come at once.
     starting: tokio::sync::Mutex<()>,
 }
@@ -68,6 +94,8 @@ impl State {
             inner: Mutex::default(),
             changes: broadcast::channel(64).0,
             file_bytes: AtomicUsize::new(0),
+            chaos: Chaos::default(),
+            boots: AtomicUsize::new(1),
             starting: tokio::sync::Mutex::default(),
         })
     }
@@ -117,11 +145,76 @@ impl State {
         self.inner().commands
     }
 
-    /// Counts the call and says how it goes.
-    pub(super) fn begin_ensure(&self) -> Behaviour {
+    /// Disturbs calls by this seed from now on, or no more.
+    pub(super) fn disturb(&self, seed: Option<u64>) {
+        self.chaos.seed(seed);
+    }
+
+    /// What becomes of the next call.
+    pub(super) fn fate(&self) -> Fate {
+        self.chaos.fate()
+    }
+
+    /// Which boot of the machine this is.
+    pub(super) fn boot(&self) -> String {
+        format!("boot-{}", self.boots.load(Ordering::Relaxed))
+    }
+
+    /// The machine starts anew, without any of its sandboxes.
+    pub(super) fn crash(&self) {
+        self.boots.fetch_add(1, Ordering::Relaxed);
+        let sandboxes: Vec<String> = self.inner().sandboxes.keys().cloned().collect();
+        for sandbox in sandboxes {
+            self.remove(&sandbox);
+        }
+    }
+
+    /// Takes the fence and orders the request by its generation; the answer, if there is nothing to do.
+    pub(super) fn admit_ensure(
+        &self,
+        request: &EnsureSandboxRequest,
+    ) -> Result<Option<ObservedSandbox>, Status> {
         let mut inner = self.inner();
         inner.ensured += 1;
-        inner.behaviour.unwrap_or(Behaviour::Run)
+        inner.pass_fence(request.fence)?;
+        if inner.tombs.get(&request.sandbox_id).is_some_and(|removed| request.generation <= *removed) {
+            return Err(stale());
+        }
+        let Some(found) = inner.sandboxes.get_mut(&request.sandbox_id) else { return Ok(None) };
+        let has_ended = !matches!(found.report.phase(), Phase::Running | Phase::Booting);
+        match request.generation.cmp(&found.report.generation) {
+            std::cmp::Ordering::Less => return Err(stale()),
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater if has_ended => {
+                return Err(Status::failed_precondition("the sandbox has ended"));
+            }
+            std::cmp::Ordering::Greater => {
+                found.report.generation = request.generation;
+                found.report.sequence += 1;
+            }
+        }
+        Ok(Some(found.report.clone()))
+    }
+
+    pub(super) fn remove_for(&self, request: &RemoveSandboxRequest) -> Result<(), Status> {
+        {
+            let mut inner = self.inner();
+            inner.pass_fence(request.fence)?;
+            if let Some(found) = inner.sandboxes.get(&request.sandbox_id) {
+                if found.report.generation > request.generation {
+                    return Err(stale());
+                }
+                inner.tombs.insert(request.sandbox_id.clone(), request.generation);
+            }
+            inner.removed += 1;
+        }
+        self.remove(&request.sandbox_id);
+        Ok(())
+    }
+
+    /// How the making of a sandbox goes.
+    pub(super) fn begin_ensure(&self) -> Behaviour {
+        self.inner().behaviour.unwrap_or(Behaviour::Run)
     }
 
     pub(super) fn find(&self, sandbox: &str) -> Option<ObservedSandbox> {
@@ -134,7 +227,7 @@ impl State {
         phase: Phase,
         reason: &str,
         address: &str,
-    ) -> ObservedSandbox {
+    ) -> Result<ObservedSandbox, Status> {
         let report = ObservedSandbox {
             sandbox_id: request.sandbox_id.clone(),
             generation: request.generation,
@@ -147,9 +240,14 @@ impl State {
             vmm_version: "sim".to_owned(),
             started_at_ms: 1,
         };
-        let sandbox = SimSandbox { tenant: request.tenant_id.clone(), report: report.clone() };
-        self.inner().sandboxes.insert(request.sandbox_id.clone(), sandbox);
-        report
+        let mut inner = self.inner();
+        // Removed while it was made.
+        if inner.tombs.get(&request.sandbox_id).is_some_and(|removed| request.generation <= *removed) {
+            return Err(Status::aborted("removed meanwhile"));
+        }
+        let sandbox = SimSandbox { tenant: request.tenant_id.clone(), report };
+        let sandbox = inner.sandboxes.entry(request.sandbox_id.clone()).or_insert(sandbox);
+        Ok(sandbox.report.clone())
     }
 
     pub(super) fn remove(&self, sandbox: &str) {
@@ -159,10 +257,6 @@ impl State {
             session.close();
         }
         inner.sessions.retain(|(of, _), _| of != sandbox);
-    }
-
-    pub(super) fn count_removal(&self) {
-        self.inner().removed += 1;
     }
 
     pub(super) fn change(&self, sandbox: &str, phase: Phase, reason: &str) -> Option<ObservedSandbox> {

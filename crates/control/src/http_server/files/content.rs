@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use space_api::{
     Problem, ProblemCode,
     files::{
-        FileInfo, FileKind, FilePath, PlaceQuery, RawBytes, StatQuery, UploadKept, WriteParams, WriteQuery,
+        ByteRange, FileInfo, FileKind, FilePath, PlaceQuery, RawBytes, StatQuery, UploadKept, WriteParams,
+        WriteQuery,
     },
     headers,
 };
@@ -24,7 +25,7 @@ use super::{
     super::{extract::Path, problem::Failure},
     FileQuery,
     body::{describe, download, drain},
-    range::{Conditions, Wanted, etag},
+    range::{Conditions, etag},
 };
 use crate::app::{App, file_stream::FileBytes, file_upload::Written};
 
@@ -141,10 +142,10 @@ impl Reader<'_> {
         Ok(self.answer(StatusCode::OK, &info, length, download(bytes)))
     }
 
-    async fn part(&self, conditions: &Conditions, wanted: Wanted) -> Result<Response, Failure> {
+    async fn part(&self, conditions: &Conditions, wanted: ByteRange) -> Result<Response, Failure> {
         let (first, last) = match wanted {
-            Wanted::From { first, last } => (first, last),
-            Wanted::Last(bytes) => (self.stat().await?.size.saturating_sub(bytes), None),
+            ByteRange::From { first, last } => (first, last),
+            ByteRange::Last(bytes) => (self.stat().await?.size.saturating_sub(bytes), None),
         };
         if first > FAR {
             let info = self.stat().await?;

@@ -12,8 +12,8 @@ use std::{
 use bytes::{Buf, Bytes};
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chownat, fchmod, fchown,
-        futimens, linkat, mkdirat, openat, symlinkat, unlinkat, utimensat,
+        AtFlags, CWD, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT, Uid, chownat, fchmod,
+        fchown, ftruncate, futimens, linkat, mkdirat, openat, seek, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
     process::geteuid,
@@ -213,6 +213,11 @@ impl Unpacking {
         let create = || openat(&place.parent, &*place.name, NEW_FILE, Mode::from_raw_mode(0o600));
         let file = replace(place, create)?;
         let mut left = entry.size();
+        let has_holes = entry.header().entry_type().is_gnu_sparse();
+        if has_holes {
+            // The filesystem refuses a file that it could never hold, before its zeros are gone through.
+            ftruncate(&file, left).map_err(&failed)?;
+        }
         while left > 0 {
             let read = match entry.read(&mut self.buffer) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -220,7 +225,12 @@ impl Unpacking {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            write_all(file.as_fd(), self.buffer.get(..read).unwrap_or_default()).map_err(&failed)?;
+            let data = self.buffer.get(..read).unwrap_or_default();
+            if has_holes && data.iter().all(|byte| *byte == 0) {
+                seek(&file, SeekFrom::Current(i64::try_from(read).unwrap_or(0))).map_err(&failed)?;
+            } else {
+                write_all(file.as_fd(), data).map_err(&failed)?;
+            }
             left = left.saturating_sub(read as u64);
             self.bytes += read as u64;
         }

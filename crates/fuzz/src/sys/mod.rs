@@ -1,0 +1,3 @@
+//! The only `unsafe` code here.
+
+mod allocator;

@@ -1,0 +1,12 @@
+//! One file a parser.
+
+pub(crate) mod archive;
+pub(crate) mod byte_range;
+pub(crate) mod console;
+pub(crate) mod conversation;
+pub(crate) mod event_stream;
+pub(crate) mod frames;
+pub(crate) mod job_frames;
+pub(crate) mod listing;
+pub(crate) mod port_name;
+pub(crate) mod template_ref;
