@@ -5,6 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{
@@ -21,6 +23,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::rate_limit::PeerAddress;
 
 /// Well below what descriptors and memory allow; streams of events are what holds connections open for long.
 const CONNECTIONS: usize = 16_384;
@@ -47,13 +52,13 @@ pub(crate) async fn serve(
         let room_and_stream = async {
             // Never closed.
             let permit = Arc::clone(&permits).acquire_owned().await.ok();
-            listener.accept().await.map(|(stream, _)| (stream, permit))
+            listener.accept().await.map(|(stream, address)| (stream, PeerAddress::new(address.ip()), permit))
         };
         let accepted = tokio::select! {
             accepted = room_and_stream => accepted,
             () = shutdown.cancelled() => break,
         };
-        let (stream, permit) = match accepted {
+        let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -65,7 +70,7 @@ pub(crate) async fn serve(
             tracing::debug!(%error, "a connection ended at once");
             continue;
         }
-        let serving = connection(stream, acceptor.clone(), router.clone(), graceful.watcher());
+        let serving = connection(stream, peer, acceptor.clone(), router.clone(), graceful.watcher());
         tokio::spawn(async move {
             serving.await;
             drop(permit);
@@ -77,16 +82,22 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Router, watcher: Watcher) {
-    let Some(acceptor) = acceptor else { return serve_stream(stream, router, watcher).await };
+async fn connection(
+    stream: TcpStream,
+    peer: PeerAddress,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    watcher: Watcher,
+) {
+    let Some(acceptor) = acceptor else { return serve_stream(stream, peer, router, watcher).await };
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve_stream(stream, router, watcher).await,
+        Ok(Ok(stream)) => serve_stream(stream, peer, router, watcher).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
-async fn serve_stream<S>(stream: S, router: Router, watcher: Watcher)
+async fn serve_stream<S>(stream: S, peer: PeerAddress, router: Router, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -98,8 +109,12 @@ where
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(256);
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        request
+    });
     let connection = builder
-        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service))
         .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended in disorder");

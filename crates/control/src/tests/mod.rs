@@ -14,5 +14,6 @@ mod openapi;
 mod problems;
 mod projects;
 mod quotas;
+mod rate_limits;
 mod sandboxes;
 mod terminal;
