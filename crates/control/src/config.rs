@@ -29,6 +29,8 @@ pub struct Config {
     #[serde(default)]
     pub quota: Quota,
     #[serde(default)]
+    pub rate_limits: RateLimitsConfig,
+    #[serde(default)]
     pub registry: RegistryConfig,
     #[serde(default)]
     pub internal: InternalConfig,
@@ -93,6 +95,40 @@ impl Default for HttpConfig {
             request_timeout: SignedDuration::from_secs(30),
             header_timeout: SignedDuration::from_secs(30),
             key_recheck: SignedDuration::from_secs(15),
+        }
+    }
+}
+
+/// How fast requests may come to this replica. A rate of 0: no limit. A burst is what may come at once after a pause.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RateLimitsConfig {
+    /// Requests of one key.
+    pub key_per_second: u32,
+    pub key_burst: u32,
+    /// Requests of all keys of a tenant.
+    pub tenant_per_second: u32,
+    pub tenant_burst: u32,
+    /// Requests of a tenant that create a sandbox.
+    pub creates_per_second: u32,
+    pub creates_burst: u32,
+    /// Requests without a valid key or token, from one IPv4 address or one /64 of IPv6. Behind a proxy all callers have
+    /// its address: 0 there, or one caller's failures stop all.
+    pub failed_authentications_per_minute: u32,
+    pub failed_authentications_burst: u32,
+}
+
+impl Default for RateLimitsConfig {
+    fn default() -> Self {
+        Self {
+            key_per_second: 200,
+            key_burst: 400,
+            tenant_per_second: 1000,
+            tenant_burst: 2000,
+            creates_per_second: 50,
+            creates_burst: 200,
+            failed_authentications_per_minute: 10,
+            failed_authentications_burst: 20,
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod fail_point;
 mod grants;
 mod http_server;
 mod node_client;
+mod rate_limit;
 mod registry;
 mod server;
 mod store;

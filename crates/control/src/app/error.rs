@@ -15,6 +15,8 @@ pub(crate) enum AppError {
     Unauthorized,
     #[error(transparent)]
     Forbidden(#[from] crate::grants::Lack),
+    #[error(transparent)]
+    TooFast(#[from] crate::rate_limit::TooFast),
     #[error("there is no such {0}")]
     NotFound(&'static str),
     #[error("{0}")]
@@ -133,6 +135,7 @@ impl AppError {
             Self::Store(error) => !matches!(error, StoreError::Unavailable(_)),
             Self::Unauthorized
             | Self::Forbidden(_)
+            | Self::TooFast(_)
             | Self::NotFound(_)
             | Self::Conflict(_)
             | Self::Invalid(_)

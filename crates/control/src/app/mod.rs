@@ -43,6 +43,7 @@ use crate::{
     config::{Config, duration},
     controllers::{Nudges, strays::Strays},
     node_client::{Nodes, Workers},
+    rate_limit::RateLimits,
     store::Store,
 };
 
@@ -86,6 +87,7 @@ pub(crate) struct App {
     pub(crate) workers: Workers,
     pub(crate) keys: KeyCache,
     pub(crate) key_use: KeyUse,
+    pub(crate) rate_limits: RateLimits,
     pub(crate) routes: RouteCache,
     pub(crate) changes: Changes,
     pub(crate) nudges: Nudges,
@@ -113,6 +115,7 @@ impl App {
             authority: Arc::new(authority),
             keys: KeyCache::default(),
             key_use: KeyUse::default(),
+            rate_limits: RateLimits::new(&config.rate_limits),
             routes: RouteCache::default(),
             changes: Changes::new(),
             nudges: Nudges::default(),

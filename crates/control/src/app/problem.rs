@@ -19,6 +19,7 @@ impl AppError {
                 "send a valid API key as `Authorization: Bearer space_…`",
             ),
             Self::Forbidden(_) => plain(ProblemCode::Forbidden),
+            Self::TooFast(excess) => plain(ProblemCode::RateLimited).with_retry_after(excess.retry_after()),
             Self::NotFound(_) => plain(ProblemCode::NotFound),
             Self::Conflict(_) => plain(ProblemCode::Conflict),
             Self::Invalid(errors) => errors.clone().into(),

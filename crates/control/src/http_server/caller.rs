@@ -2,6 +2,9 @@
 //!
 //! A handler takes one of these extractors first and by that says what a key needs: a scope, the role `admin`, or
 //! nothing further. Nobody whose key lacks it learns anything of what they sent, not even whether it was right.
+//!
+//! Here requests are counted too (`rate_limit/`): each that has a caller once, a stream when it is opened; each that
+//! has none against its peer.
 
 use std::sync::Arc;
 
@@ -10,7 +13,10 @@ use http::{header, request::Parts};
 use space_api::scopes::Scope;
 
 use super::problem::Failure;
-use crate::app::{App, AppError, auth::Caller};
+use crate::{
+    app::{App, AppError, auth::Caller},
+    rate_limit::{PeerAddress, RateLimits},
+};
 
 /// Longer than any key or token.
 const LONGEST: usize = 512;
@@ -23,9 +29,37 @@ pub(super) fn bearer(parts: &Parts) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= LONGEST).then_some(token)
 }
 
+/// A peer's attempt to show a key or token. One that failed too often of late is refused before anything is looked up.
+pub(super) struct Attempt<'a> {
+    limits: &'a RateLimits,
+    peer: PeerAddress,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn begin(parts: &Parts, app: &'a App) -> Result<Self, AppError> {
+        let (limits, peer) =
+            (&app.rate_limits, parts.extensions.get::<PeerAddress>().copied().unwrap_or_default());
+        limits.attempt(peer)?;
+        Ok(Self { limits, peer })
+    }
+
+    /// Only the caller's failure is counted, not ours to find out.
+    pub(super) fn end<T>(self, shown: Result<T, AppError>) -> Result<T, AppError> {
+        if let Err(AppError::Unauthorized) = shown {
+            self.limits.failed(self.peer);
+        }
+        shown
+    }
+}
+
 async fn caller(parts: &Parts, app: &App) -> Result<Caller, Failure> {
-    let token = bearer(parts).ok_or(AppError::Unauthorized)?;
-    let caller = app.authenticate(token).await?;
+    let attempt = Attempt::begin(parts, app)?;
+    let shown = match bearer(parts) {
+        Some(token) => app.authenticate(token).await,
+        None => Err(AppError::Unauthorized),
+    };
+    let caller = attempt.end(shown)?;
+    app.rate_limits.request(caller.key_id, caller.tenant_id).map_err(AppError::from)?;
     tracing::debug!(tenant = %caller.tenant_id, key = %caller.key_id, "authenticated");
     Ok(caller)
 }

@@ -23,7 +23,7 @@ use space_types::{CommandId, SandboxId};
 
 use super::{
     answer::repeated,
-    caller::{Commands, bearer},
+    caller::{Attempt, Commands, bearer},
     extract::{Path, Post, Query},
     problem::Failure,
     sse,
@@ -253,8 +253,12 @@ impl Attaching {
             return Ok(Self { attacher: Attacher::Caller(caller), sandbox, command });
         };
         let path = Path::<(SandboxId, CommandId)>::from_request_parts(parts, app).await;
-        let Path((sandbox, command)) = path.map_err(|_no_ids| Failure::from(AppError::Unauthorized))?;
-        app.check_attach_token(&token, sandbox, command)?;
+        let attempt = Attempt::begin(parts, app)?;
+        let shown = path.map_err(|_no_ids| AppError::Unauthorized).and_then(|Path((sandbox, command))| {
+            app.check_attach_token(&token, sandbox, command)?;
+            Ok((sandbox, command))
+        });
+        let (sandbox, command) = attempt.end(shown)?;
         Ok(Self { attacher: Attacher::Token, sandbox, command })
     }
 }

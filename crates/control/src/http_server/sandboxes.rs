@@ -16,7 +16,7 @@ use super::{
     extract::{Pairs, Path, Post, Query},
     problem::Failure,
 };
-use crate::app::{App, error::Answer, sandboxes::is_created};
+use crate::app::{App, AppError, error::Answer, sandboxes::is_created};
 
 /// Create a sandbox
 ///
@@ -34,6 +34,7 @@ pub(super) async fn sandbox_create(
     post: Post<CreateSandbox>,
 ) -> Result<Response, Failure> {
     query.validate()?;
+    app.rate_limits.create(caller.tenant_id).map_err(AppError::from)?;
     let wait = Duration::from_secs(u64::from(query.wait));
     let claim = post.claim(&caller);
     match app.sandbox_create(caller.reach(), &post.body, claim.as_ref(), wait).await? {

@@ -5,6 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{
@@ -21,6 +23,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::rate_limit::PeerAddress;
 
 /// Well below what descriptors and memory allow; streams of events are what holds connections open for long.
 const CONNECTIONS: usize = 16_384;
@@ -46,13 +51,13 @@ pub(crate) async fn serve(
         let room_and_stream = async {
             // Never closed.
             let permit = Arc::clone(&permits).acquire_owned().await.ok();
-            listener.accept().await.map(|(stream, _)| (stream, permit))
+            listener.accept().await.map(|(stream, address)| (stream, PeerAddress::new(address.ip()), permit))
         };
         let accepted = tokio::select! {
             accepted = room_and_stream => accepted,
             () = shutdown.cancelled() => break,
         };
-        let (stream, permit) = match accepted {
+        let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -64,8 +69,8 @@ pub(crate) async fn serve(
             tracing::debug!(%error, "a connection ended at once");
             continue;
         }
-        let serving =
-            connection(stream, acceptor.clone(), header_timeout, router.clone(), graceful.watcher());
+        let served = Served { peer, header_timeout, router: router.clone() };
+        let serving = connection(stream, served, acceptor.clone(), graceful.watcher());
         tokio::spawn(async move {
             serving.await;
             drop(permit);
@@ -77,27 +82,27 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
+/// How one connection is served.
+struct Served {
+    peer: PeerAddress,
     header_timeout: Duration,
     router: Router,
-    watcher: Watcher,
-) {
-    let Some(acceptor) = acceptor else {
-        return serve_stream(stream, header_timeout, router, watcher).await;
-    };
+}
+
+async fn connection(stream: TcpStream, served: Served, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
+    let Some(acceptor) = acceptor else { return serve_stream(stream, served, watcher).await };
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve_stream(stream, header_timeout, router, watcher).await,
+        Ok(Ok(stream)) => serve_stream(stream, served, watcher).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
-async fn serve_stream<S>(stream: S, header_timeout: Duration, router: Router, watcher: Watcher)
+async fn serve_stream<S>(stream: S, served: Served, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Served { peer, header_timeout, router } = served;
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
     builder
@@ -106,8 +111,12 @@ where
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(256);
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        request
+    });
     let connection = builder
-        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service))
         .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended in disorder");

@@ -17,5 +17,6 @@ mod openapi;
 mod problems;
 mod projects;
 mod quotas;
+mod rate_limits;
 mod sandboxes;
 mod terminal;
