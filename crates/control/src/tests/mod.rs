@@ -13,6 +13,7 @@ mod nodes;
 mod openapi;
 mod problems;
 mod projects;
+mod python;
 mod quotas;
 mod sandboxes;
 mod terminal;
