@@ -25,6 +25,7 @@ mod local;
 mod paths;
 mod process;
 mod provision;
+mod python;
 mod rootfs;
 mod run;
 mod setup;
@@ -72,6 +73,8 @@ enum Command {
     Test(e2e::E2eArgs),
     /// Measure SPACE against raw Firecracker.
     Bench(bench::BenchArgs),
+    /// The generated part of the Python client, from the OpenAPI document.
+    Python(python::PythonArgs),
     /// Start SPACE and run a program in a sandbox.
     Run(run::RunArgs),
 }
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<i32> {
         }
         Command::Test(args) => return Ok(i32::from(!test::run(&args)?)),
         Command::Bench(args) => bench::run(&args)?,
+        Command::Python(args) => python::run(&args)?,
         Command::Run(args) => run::run(&args)?,
     }
     Ok(0)

@@ -31,6 +31,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nft", "nftables"),
     ("patch", "patch"),
     ("pip3", "python3-pip"),
+    ("python3", "python3"),
     ("pkg-config", "pkg-config"),
     ("postgres", "postgresql"),
     ("qemu-system-x86_64", QEMU),

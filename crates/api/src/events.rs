@@ -36,7 +36,8 @@ pub struct EventData {
 }
 
 macro_rules! event_kinds {
-    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+    // `tt` for the code: the schema's derive doesn't see through a `literal`, and would name the variant.
+    ($($(#[$doc:meta])* $name:ident = $code:tt;)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
         pub enum EventKind {
             $($(#[$doc])* #[serde(rename = $code)] $name,)*

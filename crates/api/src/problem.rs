@@ -106,7 +106,8 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 macro_rules! problem_codes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $status:literal, $title:literal;)*) => {
+    // `tt` for the code: the schema's derive doesn't see through a `literal`, and would name the variant.
+    ($($(#[$doc:meta])* $name:ident = $code:tt, $status:literal, $title:literal;)*) => {
         /// Which kind of problem: a closed list, stable for ever.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
         pub enum ProblemCode {

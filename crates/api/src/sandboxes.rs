@@ -151,7 +151,7 @@ pub struct ListSandboxes {
     /// `next_cursor` of the page before.
     pub cursor: Option<String>,
     /// `key=value`, repeatable up to 8 times: sandboxes that carry all of these labels.
-    #[param(value_type = Vec<String>, style = Form, explode)]
+    #[param(value_type = Vec<String>, style = Form, explode, required = false)]
     pub label: Vec<(String, String)>,
     /// Sandboxes in this state. When absent: all but deleted ones.
     #[param(inline)]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 macro_rules! scopes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+    // `tt` for the code: the schema's derive doesn't see through a `literal`, and would name the variant.
+    ($($(#[$doc:meta])* $name:ident = $code:tt;)*) => {
         /// One thing that a key may do.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         pub enum Scope {

@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+    // `tt` for the code: the schema's derive doesn't see through a `literal`, and would name the variant.
+    ($($(#[$doc:meta])* $name:ident = $code:tt;)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
         pub enum Reason {

@@ -16,6 +16,7 @@ mod nodes;
 mod openapi;
 mod problems;
 mod projects;
+mod python;
 mod quotas;
 mod rate_limits;
 mod sandboxes;

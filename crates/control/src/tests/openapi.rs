@@ -27,6 +27,16 @@ fn every_operation_says_how_it_fails() {
     }
 }
 
+#[test]
+fn the_documents_words_are_those_on_the_wire() {
+    let document: serde_json::Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    let words = |schema: &str| document["components"]["schemas"][schema]["enum"].clone();
+    assert_eq!(words("ProblemCode"), serde_json::to_value(space_api::ProblemCode::ALL).unwrap());
+    assert_eq!(words("Scope"), serde_json::to_value(space_api::scopes::Scope::ALL).unwrap());
+    assert_eq!(words("EventKind"), serde_json::to_value(space_api::events::EventKind::ALL).unwrap());
+    assert_eq!(words("Reason"), serde_json::to_value(space_types::Reason::ALL).unwrap());
+}
+
 #[tokio::test]
 async fn the_page_and_the_document_need_no_key_and_no_other_host() {
     let world = World::start().await;

@@ -1,0 +1,78 @@
+"""Client of SPACE: sandboxes as microVMs, their commands and their files.
+
+    from space_sandbox import Sandbox
+
+    with Sandbox.create() as sandbox:
+        sandbox.files.write("hello.py", "print(6 * 7)")
+        print(sandbox.run("python3 hello.py", check=True).stdout)
+
+The guide is `docs/guides/python.md`. What can go wrong is in `space_sandbox.errors`, and what the API says in
+`space_sandbox.models`. There is no asyncio variant: threads may share everything here.
+"""
+
+from . import errors, models
+from ._version import VERSION as __version__
+from .commands import Chunk, Command, Result, Stdin
+from .errors import (
+    ApiError,
+    CommandFailed,
+    CommandTimedOut,
+    Conflict,
+    DeadlineExceeded,
+    FileExists,
+    FileNotFound,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    OutputLost,
+    OutputTooLarge,
+    RateLimited,
+    SandboxNotRunning,
+    SpaceError,
+    StreamLost,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+from .files import Download, Files, Lost, Watch
+from .models import Exit, FileChange, FileInfo, Gap
+from .sandbox import Sandbox, Space
+
+__all__ = [
+    "ApiError",
+    "Chunk",
+    "Command",
+    "CommandFailed",
+    "CommandTimedOut",
+    "Conflict",
+    "DeadlineExceeded",
+    "Download",
+    "Exit",
+    "FileChange",
+    "FileExists",
+    "FileInfo",
+    "FileNotFound",
+    "Files",
+    "Forbidden",
+    "Gap",
+    "InvalidRequest",
+    "Lost",
+    "NotFound",
+    "OutputLost",
+    "OutputTooLarge",
+    "RateLimited",
+    "Result",
+    "Sandbox",
+    "SandboxNotRunning",
+    "Space",
+    "SpaceError",
+    "Stdin",
+    "StreamLost",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+    "Watch",
+    "__version__",
+    "errors",
+    "models",
+]

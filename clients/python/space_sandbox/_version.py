@@ -1,0 +1,3 @@
+"""The version of this client, sent as `User-Agent`."""
+
+VERSION = "0.1.0"
