@@ -8,7 +8,6 @@ import unittest
 
 from space_sandbox import (
     DeadlineExceeded,
-    FileExists,
     Forbidden,
     RateLimited,
     Sandbox,

@@ -208,7 +208,6 @@ class StreamTest(unittest.TestCase):
         self.addCleanup(setattr, _events, "SILENCE", _events.SILENCE)
         _events.SILENCE = 0.3
         release = threading.Event()
-        self.addCleanup(release.set)
 
         class Silent(Scripted):
             def play(self, reply: Reply, first: bool, after: int) -> None:
@@ -218,7 +217,9 @@ class StreamTest(unittest.TestCase):
                 else:
                     super().play(reply, first, after)
 
-        self.assertEqual(self.open(Silent([started(), output(b"a", 0, 2), ended(3)])).run(["x"]).stdout, "a")
+        box = self.open(Silent([started(), output(b"a", 0, 2), ended(3)]))
+        self.addCleanup(release.set)
+        self.assertEqual(box.run(["x"]).stdout, "a")
 
     def test_waiting_has_an_end_and_goes_on_without_a_byte_lost(self) -> None:
         release = threading.Event()
@@ -315,7 +316,6 @@ class StreamTest(unittest.TestCase):
 
     def test_closing_wakes_the_thread_that_reads(self) -> None:
         release = threading.Event()
-        self.addCleanup(release.set)
 
         class Quiet(Scripted):
             def play(self, reply: Reply, first: bool, after: int) -> None:
@@ -323,6 +323,8 @@ class StreamTest(unittest.TestCase):
                 release.wait(20)
 
         command: Command = self.open(Quiet([])).start(["x"])
+        # Before the server is left, which waits for its threads.
+        self.addCleanup(release.set)
         raised: list[BaseException] = []
 
         def read() -> None:
