@@ -42,10 +42,10 @@ pub(crate) fn payload() -> Result<Utf8PathBuf> {
     Ok(image)
 }
 
-/// Copies the binaries in.
+/// Copies the binaries and the Python client in.
 pub(crate) fn ship(machine: &Machine) -> Result<()> {
     let started = std::time::Instant::now();
-    machine.copy_in(&[paths::bin()], INSIDE)?;
+    machine.copy_in(&[paths::bin(), paths::root().join("clients/python")], INSIDE)?;
     eprintln!("shipped the binaries in {}", exec::seconds(started.elapsed()));
     Ok(())
 }
