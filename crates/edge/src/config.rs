@@ -1,0 +1,112 @@
+//! Configuration of `space-edged`: a TOML file, with environment variables over it (prefix `SPACE_EDGED`).
+
+use std::net::SocketAddr;
+
+use camino::Utf8PathBuf;
+use serde::Deserialize;
+use space_runtime::telemetry::TelemetryConfig;
+
+pub const ENVIRONMENT_PREFIX: &str = "SPACE_EDGED";
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What the operator calls this edge, in control's log.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// The edge's key and certificate. Private to the daemon.
+    pub data_dir: Utf8PathBuf,
+    /// Where visitors connect.
+    pub listen: SocketAddr,
+    /// Ports are reached as `<port>-<id>.<domain>`. Better a registrable domain of its own: what runs under it trusts
+    /// nobody else under it.
+    pub domain: String,
+    /// None: plain HTTP, for one machine or behind something that terminates TLS.
+    #[serde(default)]
+    pub tls: Option<TlsConfig>,
+    pub control: ControlConfig,
+    /// `/metrics`, `/healthz` and `/readyz`, in plain HTTP. None where it is not set.
+    #[serde(default)]
+    pub internal_listen: Option<SocketAddr>,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub telemetry: TelemetryConfig,
+}
+
+/// A certificate for `*.<domain>`. The files are looked at every ten seconds and read again when they have changed;
+/// ones that don't fit together leave the old certificate in use.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM, the leaf first.
+    pub certificate: Utf8PathBuf,
+    /// PEM.
+    pub key: Utf8PathBuf,
+}
+
+/// How to reach and trust control.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlConfig {
+    /// `https://host:port` of the registry.
+    pub url: String,
+    /// The name that control's certificate is checked for.
+    #[serde(default = "default_server_name")]
+    pub server_name: String,
+    /// PEM of the authority that signs control's certificate. Needed to join; kept with the identity then.
+    pub authority: Option<Utf8PathBuf>,
+    /// A one-time token in a file. Needed to join.
+    pub join_token_file: Option<Utf8PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Connections of visitors, together.
+    pub connections: usize,
+    /// Tunnels to one port, from this edge.
+    pub tunnels_per_port: usize,
+    /// For the head of a request, and for the first request of a connection.
+    pub header_seconds: u64,
+    /// For the wait on control and on a worker.
+    pub upstream_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 16_384, tunnels_per_port: 1_024, header_seconds: 15, upstream_seconds: 10 }
+    }
+}
+
+fn default_name() -> String {
+    "edge".to_owned()
+}
+
+fn default_server_name() -> String {
+    "control.space.internal".to_owned()
+}
+
+impl Config {
+    /// The domain as host names are compared with it.
+    pub(crate) fn normal_domain(&self) -> String {
+        self.domain.trim_matches('.').to_ascii_lowercase()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_file_is_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(directory.path().join("edged.toml")).unwrap();
+        let text = "data_dir = '/x'\nlisten = '127.0.0.1:8710'\ndomain = '.Ports.Example.'\n\
+                    [control]\nurl = 'https://127.0.0.1:8701'\n";
+        std::fs::write(&path, text).unwrap();
+        let config: Config = space_runtime::config::load_with(Some(&path), ENVIRONMENT_PREFIX, []).unwrap();
+        assert_eq!(config.normal_domain(), "ports.example");
+        assert_eq!(config.limits.connections, 16_384);
+    }
+}

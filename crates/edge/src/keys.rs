@@ -1,0 +1,29 @@
+//! Control's public keys, fetched every minute. The last ones stay in use while control is away.
+
+use std::{sync::Arc, time::Duration};
+
+use space_runtime::telemetry::chain;
+use tokio::{sync::watch, time::sleep};
+
+use crate::{control::ControlLink, parse::token::PublicKey};
+
+const EVERY: Duration = Duration::from_mins(1);
+/// While there are none.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Empty until control was asked.
+pub(crate) type TokenKeys = watch::Receiver<Arc<[PublicKey]>>;
+
+/// Cancel safe.
+pub(crate) async fn fetch_forever(control: ControlLink, keys: watch::Sender<Arc<[PublicKey]>>) {
+    loop {
+        match control.token_keys().await {
+            Ok(fetched) => {
+                keys.send_replace(fetched.into());
+            }
+            Err(error) => tracing::warn!(error = %chain(&error), "cannot fetch the token keys"),
+        }
+        let pause = if keys.borrow().is_empty() { SOON } else { EVERY };
+        sleep(pause).await;
+    }
+}

@@ -1,0 +1,36 @@
+//! `space-edged`: the front door of ports inside sandboxes.
+//!
+//! ```text
+//! serve (limits, TLS) ──▶ proxy (shape, authorise, forward) ──▶ pool ──▶ tunnel ──▶ workers (gRPC over mTLS)
+//!                               │            │
+//!                             keys         routes ──▶ control (gRPC over mTLS)
+//! ```
+//!
+//! It is stateless and holds no secret but its own key: what it knows of sandboxes, control told it a few seconds ago.
+//! Both sides are hostile, the visitor and the guest; everything read from either is in [`parse`] or in hyper.
+//! The decision is `docs/design/0007-the-edge-and-ports.md`.
+
+mod answer;
+mod codes;
+pub mod config;
+mod control;
+mod enrol;
+mod keys;
+pub mod parse;
+mod proxy;
+mod routes;
+mod serve;
+mod server;
+mod tls;
+mod tunnel;
+mod upstream;
+mod workers;
+
+pub use codes::EdgeCode;
+pub use enrol::JoinError;
+pub use server::{Server, StartError};
+pub use tls::TlsError;
+
+/// A body on its way through. Never collected.
+type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,7 @@
+//! What is read of hostile bytes, without I/O: host names, cookies, queries, tokens. Public for fuzz targets.
+
+pub mod cookies;
+pub mod host;
+pub mod query;
+pub mod set_cookie;
+pub mod token;

@@ -1,0 +1,146 @@
+//! One request: its shape, whether it may, and the way to the guest and back.
+//!
+//! | step | refused with |
+//! |---|---|
+//! | [`shape`]: one reading of it only | 400 |
+//! | the host names a port | 404 |
+//! | [`credentials`] are taken off the request, checked with public keys | |
+//! | the route says whether the port is public, and which epochs are void | 401 |
+//! | the sandbox runs | 503 |
+//! | a tunnel opens, after one more look for the route if need be | 502, 503 |
+//!
+//! Nothing about a sandbox is said before it is known that the visitor may know it.
+
+mod credentials;
+mod forward;
+mod headers;
+mod link;
+mod shape;
+mod splice;
+
+use std::{convert::Infallible, net::IpAddr, sync::Arc};
+
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use space_runtime::tasks::Tasks;
+use space_types::PortHost;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{
+    Body, EdgeCode,
+    answer::{Refusal, wants_page},
+    keys::TokenKeys,
+    parse::host::port_host,
+    routes::{Route, RouteError, Routes},
+    upstream::{Failure, Open, Place, Upstream, unreachable_sandbox},
+};
+use credentials::Credentials;
+
+/// Who sends requests on a connection.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    pub(crate) ip: IpAddr,
+    pub(crate) tls: bool,
+    /// The place among all connections. Whatever outlives the connection holds it.
+    pub(crate) permit: Arc<OwnedSemaphorePermit>,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) domain: String,
+    pub(crate) keys: TokenKeys,
+    pub(crate) routes: Routes,
+    pub(crate) upstream: Upstream,
+    pub(crate) tasks: Tasks,
+}
+
+/// A request on its way, without its head, which each step shapes.
+struct Journey<'a> {
+    proxy: &'a Proxy,
+    visitor: &'a Visitor,
+    host: PortHost,
+    /// As it was sent, port and all.
+    authority: String,
+    credentials: Credentials,
+}
+
+impl Proxy {
+    pub(crate) async fn handle(
+        &self,
+        visitor: &Visitor,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let page = request.method() != Method::CONNECT && wants_page(request.headers());
+        let (response, outcome) = match self.answer(visitor, request).await {
+            Ok(response) => (response, "answered"),
+            Err(refusal) => {
+                let code = refusal.code.code();
+                (refusal.into_response(page), code)
+            }
+        };
+        metrics::counter!("edge_requests_total", "outcome" => outcome).increment(1);
+        Ok(response)
+    }
+
+    async fn answer(
+        &self,
+        visitor: &Visitor,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refusal> {
+        let authority = shape::authority(&request)?;
+        let host = port_host(&authority, &self.domain)
+            .ok_or_else(|| Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>."))?;
+        let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls);
+        let journey = Journey { proxy: self, visitor, host, authority, credentials };
+        if let Some(response) = journey.follow_link(&mut request).await? {
+            return Ok(response);
+        }
+        if request.method() == Method::CONNECT {
+            journey.connect(request).await
+        } else {
+            journey.forward(request).await
+        }
+    }
+}
+
+impl Journey<'_> {
+    /// The route, if it is this visitor's to take.
+    async fn route(&self) -> Result<Arc<Route>, Refusal> {
+        let route = match self.proxy.routes.find(self.host).await {
+            Ok(route) => route,
+            Err(RouteError::NotFound) => return Err(self.unauthorized()),
+            Err(RouteError::Unavailable) => return Err(unavailable()),
+        };
+        if route.public || self.credentials.open(&route) { Ok(route) } else { Err(self.unauthorized()) }
+    }
+
+    fn unauthorized(&self) -> Refusal {
+        // Without keys nothing can be told of any token: the same for all hosts, too.
+        if self.credentials.unchecked() { unavailable() } else { Refusal::unauthorized() }
+    }
+
+    /// What `open` opens at the place that the route leads to. If it leads nowhere, it is asked for again, once; and
+    /// authorised again, since it may say something else now.
+    async fn reach<O: Open>(&self, open: &O) -> Result<(Place, O::Opened), Refusal> {
+        for last in [false, true] {
+            let route = self.route().await?;
+            let Some(target) = route.target.clone() else {
+                let detail = format!("The sandbox is {}.", route.state);
+                return Err(Refusal::new(EdgeCode::PortSandboxNotRunning, detail));
+            };
+            let place = Place { host: self.host, target };
+            match open.open(&self.proxy.upstream, &place).await {
+                Ok(opened) => return Ok((place, opened)),
+                Err(Failure::Refused(refusal)) => return Err(refusal),
+                Err(Failure::Moved) => self.proxy.routes.forget(self.host, &route).await,
+            }
+            if last {
+                break;
+            }
+        }
+        Err(unreachable_sandbox())
+    }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(EdgeCode::EdgeUnavailable, "The edge can't ask the control plane at the moment.")
+}

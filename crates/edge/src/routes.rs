@@ -1,0 +1,152 @@
+//! Where ports are, as control says: asked once for many requests, and kept for a while.
+//!
+//! | what is known | for how long | then |
+//! |---|---|---|
+//! | a route | 5 s | asked for again; used for up to 60 s while control can't be asked |
+//! | that there is no such sandbox | 1 s | asked for again |
+//! | that control can't be asked | 1 s | asked again |
+//!
+//! A port's slot is locked while control is asked, so that the others who want to know wait for that one answer.
+
+mod generations;
+mod route;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use space_runtime::telemetry::chain;
+use space_types::PortHost;
+use tokio::time::Instant;
+
+use crate::control::ControlLink;
+use generations::Generations;
+pub(crate) use route::{Route, Target};
+
+const FRESH: Duration = Duration::from_secs(5);
+const STALE: Duration = Duration::from_mins(1);
+const BRIEF: Duration = Duration::from_secs(1);
+const MOST: usize = 100_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RouteError {
+    #[error("there is no such sandbox")]
+    NotFound,
+    #[error("control can't be asked")]
+    Unavailable,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// The last answer, and when control gave it.
+    known: Option<(Instant, Option<Arc<Route>>)>,
+    failed_at: Option<Instant>,
+}
+
+type Shared = Arc<tokio::sync::Mutex<Slot>>;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    control: ControlLink,
+    slots: Arc<Mutex<Generations<PortHost, Shared>>>,
+}
+
+impl Routes {
+    pub(crate) fn new(control: ControlLink) -> Self {
+        Self { control, slots: Arc::new(Mutex::new(Generations::new(MOST))) }
+    }
+
+    /// Cancel safe. Ends by control's deadline.
+    pub(crate) async fn find(&self, host: PortHost) -> Result<Arc<Route>, RouteError> {
+        let slot = self.slot(host);
+        let mut slot = slot.lock().await;
+        let now = Instant::now();
+        if let Some(answer) = slot.answer(now) {
+            metrics::counter!("edge_route_lookups_total", "from" => "cache").increment(1);
+            return answer;
+        }
+        metrics::counter!("edge_route_lookups_total", "from" => "control").increment(1);
+        match self.ask(host).await {
+            Ok(route) => {
+                slot.failed_at = None;
+                slot.known = Some((now, route));
+            }
+            Err(why) => {
+                tracing::warn!(error = why, "cannot ask control for a route");
+                slot.failed_at = Some(Instant::now());
+            }
+        }
+        slot.answer(Instant::now()).unwrap_or(Err(RouteError::Unavailable))
+    }
+
+    /// After `route` turned out to lead nowhere: the next one who asks asks control.
+    pub(crate) async fn forget(&self, host: PortHost, route: &Arc<Route>) {
+        let slot = self.slot(host);
+        let mut slot = slot.lock().await;
+        // Another one may have asked in the meantime.
+        if slot
+            .known
+            .as_ref()
+            .is_some_and(|(_, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)))
+        {
+            slot.known = None;
+        }
+    }
+
+    fn slot(&self, host: PortHost) -> Shared {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).get_or_default(host)
+    }
+
+    async fn ask(&self, host: PortHost) -> Result<Option<Arc<Route>>, String> {
+        let reply = self.control.resolve(host).await.map_err(|error| chain(&error))?;
+        reply.map(Route::parse).transpose().map(|route| route.map(Arc::new)).map_err(|error| chain(&error))
+    }
+}
+
+impl Slot {
+    /// What can be answered without asking control.
+    fn answer(&self, now: Instant) -> Option<Result<Arc<Route>, RouteError>> {
+        let failed = self.failed_at.is_some_and(|at| now.duration_since(at) < BRIEF);
+        let age = |at: Instant| now.duration_since(at);
+        match &self.known {
+            Some((at, Some(route))) if age(*at) < FRESH || (failed && age(*at) < STALE) => {
+                Some(Ok(Arc::clone(route)))
+            }
+            Some((at, None)) if age(*at) < BRIEF => Some(Err(RouteError::NotFound)),
+            Some(_) | None => failed.then_some(Err(RouteError::Unavailable)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route() -> Arc<Route> {
+        Arc::new(Route { public: true, epoch: 0, state: "paused".to_owned(), target: None })
+    }
+
+    #[test]
+    fn a_route_is_used_as_long_as_the_table_says() {
+        let (begin, seconds) = (Instant::now(), |count: u64| Duration::from_secs(count));
+        let mut slot = Slot { known: Some((begin, Some(route()))), failed_at: None };
+        assert!(slot.answer(begin + seconds(4)).unwrap().is_ok());
+        assert!(slot.answer(begin + seconds(5)).is_none(), "control is asked");
+        slot.failed_at = Some(begin + seconds(58));
+        assert!(slot.answer(begin + seconds(58)).unwrap().is_ok(), "control is away");
+        assert!(slot.answer(begin + seconds(59)).is_none(), "and asked again");
+        slot.failed_at = Some(begin + seconds(60));
+        assert_eq!(slot.answer(begin + seconds(60)).unwrap().unwrap_err(), RouteError::Unavailable);
+    }
+
+    #[test]
+    fn nothing_is_known_briefly() {
+        let begin = Instant::now();
+        let slot = Slot { known: Some((begin, None)), failed_at: None };
+        assert_eq!(slot.answer(begin).unwrap().unwrap_err(), RouteError::NotFound);
+        assert!(slot.answer(begin + BRIEF).is_none());
+        assert!(Slot::default().answer(begin).is_none());
+    }
+}

@@ -1,0 +1,11 @@
+//! The whole edge, between a control and a worker that are small servers of the test's own, and real programs behind
+//! the tunnel. Every wait has a deadline: [`kit::within`].
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
+
+mod authorising;
+mod bytes;
+mod hostile;
+mod http;
+mod kit;
+mod outage;
