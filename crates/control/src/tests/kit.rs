@@ -16,6 +16,9 @@ use crate::{Server, app::App, config::Config};
 /// No test waits longer for anything.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
+/// An edge's domain.
+const PORTS: &str = "[ports]\nbase_url = 'http://localhost:8710'\n";
+
 pub(super) struct World {
     pub(super) server: Server,
     pub(super) admin: Client,
@@ -148,8 +151,9 @@ impl World {
 fn config(url: &str, registry: &str, extra: &str, dir: &tempfile::TempDir) -> Config {
     let data = dir.path().display();
     let http = if extra.contains("[http]") { "" } else { "[http]\nlisten = '127.0.0.1:0'\n" };
+    let ports = if extra.contains("[ports]") { "" } else { PORTS };
     let text = format!(
-        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n{http}{registry}\
+        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n{http}{registry}{ports}\
          [controllers]\ninterval = '100ms'\n{extra}"
     );
     let path = Utf8PathBuf::from_path_buf(dir.path().join("config.toml")).unwrap();
