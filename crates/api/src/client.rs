@@ -11,6 +11,7 @@ mod connection;
 mod error;
 mod events;
 mod files;
+mod ports;
 mod sandboxes;
 mod streams;
 mod terminal;

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod nodes;
 pub mod operations;
 mod page;
+pub mod ports;
 pub mod problem;
 pub mod projects;
 pub mod quotas;

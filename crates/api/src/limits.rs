@@ -83,6 +83,8 @@ pub const LOCATION_BYTES: usize = 4096;
 pub const IMAGE_BYTES: u64 = 1 << 40;
 /// How long a join token may be valid, in seconds.
 pub const JOIN_TOKEN_SECONDS: u32 = 24 * 3600;
+/// Longest validity of a token for a port, in seconds: 30 days.
+pub const PORT_TOKEN_SECONDS: u32 = 30 * 24 * 3600;
 /// How long a key may be valid, in seconds: a minute to ten years.
 pub const KEY_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 366 * 24 * 3600;
 /// How long a key's former secret may stay valid after a rotation, in seconds: seven days.

@@ -43,6 +43,24 @@ pub struct NodeResources {
     pub disk_mib: u64,
 }
 
+/// Who may join with a token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinTokenKind {
+    #[default]
+    Node,
+    Edge,
+}
+
+impl JoinTokenKind {
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Edge => "edge",
+        }
+    }
+}
+
 /// Body of `POST /v1/join-tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -50,11 +68,14 @@ pub struct CreateJoinToken {
     /// How long the token is good, 1 to 86400.
     #[schema(minimum = 1, maximum = 86_400)]
     pub valid_seconds: u32,
+    /// A node unless it says otherwise.
+    #[serde(rename = "for")]
+    pub kind: JoinTokenKind,
 }
 
 impl Default for CreateJoinToken {
     fn default() -> Self {
-        Self { valid_seconds: 3600 }
+        Self { valid_seconds: 3600, kind: JoinTokenKind::Node }
     }
 }
 
@@ -70,7 +91,7 @@ impl CreateJoinToken {
     }
 }
 
-/// Good for one node to join with, once.
+/// Good for one node, or one edge, to join with, once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinToken {
     /// Absent when the answer repeats an earlier one: a secret is shown once.

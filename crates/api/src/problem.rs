@@ -175,6 +175,7 @@ problem_codes! {
     ArchiveMalformed = "archive_malformed", 422, "The body is no tar archive";
     UserNotFound = "user_not_found", 422, "The sandbox has no such user";
     FileUnsupported = "file_unsupported", 501, "The sandbox's agent has no file operations";
+    PortsNotConfigured = "ports_not_configured", 501, "Ports are not reachable here";
     NoCapacity = "no_capacity", 503, "No node has room";
     TemplateNotFound = "template_not_found", 422, "There is no such template";
     NodeUnavailable = "node_unavailable", 503, "The sandbox's node does not answer";

@@ -40,6 +40,8 @@ scopes! {
     Projects = "projects";
     /// Read quotas and what was used.
     UsageRead = "usage:read";
+    /// Make ports of sandboxes public or private, and make and revoke tokens for them.
+    Ports = "ports";
 }
 
 impl Scope {

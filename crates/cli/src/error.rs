@@ -128,6 +128,9 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::FileNoSpace => "remove files, or create the sandbox with a larger --disk",
         ProblemCode::DirectoryNotEmpty => "--recursive removes all that it holds",
         ProblemCode::FileUnsupported => "create the sandbox anew: its agent is from before there were files",
+        ProblemCode::PortsNotConfigured => {
+            "an edge has to be set up, and `ports.base_url` to name its domain"
+        }
         ProblemCode::FileExhausted => "try again when other transfers and watches have ended",
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::AgentTooOld => "make a new sandbox: its agent will know this",

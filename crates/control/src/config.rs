@@ -14,7 +14,7 @@ pub const ENVIRONMENT_PREFIX: &str = "SPACE_CONTROLD";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Holds `authority/`: the CA's key and the key that signs attach tokens. Private to the daemon.
+    /// Holds `authority/`: the CA's key and the key that signs tokens. Private to the daemon.
     pub data_dir: Utf8PathBuf,
     /// Where the first start writes the first admin key, 0600. `<data_dir>/admin.key` when absent.
     #[serde(default)]
@@ -22,6 +22,9 @@ pub struct Config {
     /// Where each start writes a fresh join token, 0600. None: join tokens come from the API alone.
     #[serde(default)]
     pub join_token_file: Option<Utf8PathBuf>,
+    /// Where each start writes a fresh join token for an edge, 0600.
+    #[serde(default)]
+    pub edge_join_token_file: Option<Utf8PathBuf>,
     pub database: DatabaseConfig,
     #[serde(default)]
     pub http: HttpConfig,
@@ -38,6 +41,8 @@ pub struct Config {
     pub nodes: NodesConfig,
     #[serde(default)]
     pub commands: CommandsConfig,
+    #[serde(default)]
+    pub ports: PortsConfig,
     #[serde(default)]
     pub controllers: ControllersConfig,
     #[serde(default)]
@@ -209,6 +214,15 @@ impl Default for CommandsConfig {
             token_lifetime: SignedDuration::from_hours(24),
         }
     }
+}
+
+/// Ports of sandboxes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PortsConfig {
+    /// Under which names edges serve them: `https://sandbox.example.com`, or `http://localhost:8710`. None: there is no
+    /// edge.
+    pub base_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

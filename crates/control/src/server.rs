@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use camino::Utf8PathBuf;
+use space_api::nodes::JoinTokenKind;
 use space_runtime::{
     internal::{self, Metrics},
     retry::{Backoff, retry},
@@ -11,7 +12,7 @@ use space_runtime::{
 use tokio::net::TcpListener;
 
 use crate::{
-    app::{App, first_start::FirstStartError},
+    app::{App, first_start::FirstStartError, port_names::PortsUrlError},
     authority::{Authority, AuthorityError},
     config::{Config, duration},
     controllers,
@@ -45,6 +46,8 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error("http.certificate_file and http.private_key_file go together")]
     HalfTls,
+    #[error(transparent)]
+    PortsUrl(#[from] PortsUrlError),
     #[error("cannot make {path}")]
     DataDir {
         path: Utf8PathBuf,
@@ -83,11 +86,14 @@ impl Server {
             matches!(error, StoreError::Unavailable(_) | StoreError::Migrate(_))
         };
         retry(DATABASE, is_away, || store.migrate()).await?;
-        let app = Arc::new(App::new(store, authority, config, tasks.shutdown_token()));
+        let app = Arc::new(App::new(store, authority, config, tasks.shutdown_token())?);
         let failed = |error: FirstStartError| StartError::FirstStart(Box::new(error));
         app.first_start(&config.admin_key_file()).await.map_err(failed)?;
         if let Some(path) = &config.join_token_file {
-            app.write_join_token(path).await.map_err(failed)?;
+            app.write_join_token(JoinTokenKind::Node, path).await.map_err(failed)?;
+        }
+        if let Some(path) = &config.edge_join_token_file {
+            app.write_join_token(JoinTokenKind::Edge, path).await.map_err(failed)?;
         }
         let mut server = Self {
             app,

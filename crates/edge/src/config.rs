@@ -75,7 +75,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 16_384, tunnels_per_port: 1_024, header_seconds: 15, upstream_seconds: 10 }
+        Self { connections: 16_384, tunnels_per_port: 256, header_seconds: 15, upstream_seconds: 10 }
     }
 }
 

@@ -80,6 +80,15 @@ pub const VERSION: usize = 64;
 pub const JOBS: usize = 48;
 /// Jobs at once in all sandboxes of the worker.
 pub const WORKER_JOBS: usize = 256;
+/// Connections at once to ports of one sandbox. Each costs a frame in each direction and the library's windows, all of it
+/// only while somebody doesn't read.
+pub const TUNNELS: usize = 256;
+/// Connections at once to ports of all sandboxes of the worker.
+pub const WORKER_TUNNELS: usize = 768;
+/// What a guest gets to connect to a port of its own.
+pub const TUNNEL_OPEN: Duration = Duration::from_secs(15);
+/// Data in one message of a tunnel.
+pub const TUNNEL_DATA: usize = 64 * 1024;
 /// What a guest gets for the end of a job that may have much to do: to remove a tree, to complete a large file.
 pub const JOB_LONG: Duration = Duration::from_mins(5);
 
@@ -89,11 +98,11 @@ pub const TLS_HANDSHAKE: Duration = Duration::from_secs(5);
 pub const TLS_HANDSHAKES: usize = 32;
 /// The largest request from a client: a command's specification or 32 KiB of stdin, and some room.
 pub const RPC_REQUEST: usize = 256 * 1024;
-/// Bytes of one upload that the library takes in before its guest does.
+/// Bytes of one upload or tunnel that the library takes in before its guest does.
 pub const RPC_STREAM_WINDOW: u32 = 256 * 1024;
-/// The same for all streams of a connection: so many that uploads which stand still, as many as there can be, do not
-/// hold up other calls.
-pub const RPC_CONNECTION_WINDOW: u32 = RPC_STREAM_WINDOW * 256;
+/// The same for all streams of a connection: so many that uploads and tunnels which stand still, as many as there can be,
+/// do not hold up other calls.
+pub const RPC_CONNECTION_WINDOW: u32 = RPC_STREAM_WINDOW * RPC_STREAMS;
 /// Calls and streams at once on one client connection.
 pub const RPC_STREAMS: u32 = 1024;
 /// A client connection that answers no ping for this long is closed.

@@ -28,6 +28,9 @@ pub(crate) struct Metrics {
     pub(crate) stdin_bytes: Counter,
     pub(crate) jobs: Counter,
     pub(crate) file_bytes: Counter,
+    pub(crate) tunnels: Counter,
+    /// In both directions.
+    pub(crate) tunnel_bytes: Counter,
     pub(crate) refused_connections: Counter,
 }
 
@@ -43,6 +46,8 @@ impl Metrics {
             stdin_bytes_total = self.stdin_bytes.get(),
             jobs_total = self.jobs.get(),
             file_bytes_total = self.file_bytes.get(),
+            tunnels_total = self.tunnels.get(),
+            tunnel_bytes_total = self.tunnel_bytes.get(),
             refused_connections_total = self.refused_connections.get(),
             "counters"
         );

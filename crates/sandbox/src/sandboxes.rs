@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) request_deadline: Duration,
     /// Room for jobs in all sandboxes.
     pub(crate) job_places: Arc<Semaphore>,
+    /// Room for tunnels in all sandboxes.
+    pub(crate) tunnel_places: Arc<Semaphore>,
     pub(crate) spool_limits: SpoolLimits,
 }
 
@@ -68,6 +70,7 @@ impl Context {
             boot_deadline: config.boot_deadline,
             request_deadline: config.request_deadline,
             job_places: Arc::new(Semaphore::new(limits::WORKER_JOBS)),
+            tunnel_places: Arc::new(Semaphore::new(limits::WORKER_TUNNELS)),
             spool_limits: config.spool_limits,
         }
     }
@@ -83,6 +86,11 @@ pub(crate) struct Sandboxes {
 impl Sandboxes {
     pub(crate) fn new(context: Context) -> Self {
         Self { context, served: Mutex::default() }
+    }
+
+    /// Where what outlives a call is kept track of.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.context.tasks
     }
 
     pub(crate) fn find(&self, id: &str, generation: u64) -> Result<GuestClient, FindError> {
@@ -171,7 +179,8 @@ impl Sandboxes {
         let jobs = JobClient {
             node,
             guest: client.clone(),
-            places: JobPlaces::new(&context.job_places),
+            places: JobPlaces::new(limits::JOBS, &context.job_places),
+            tunnel_places: JobPlaces::new(limits::TUNNELS, &context.tunnel_places),
             metrics: Arc::clone(&context.metrics),
             silence: context.request_deadline,
             stop: stop.clone(),

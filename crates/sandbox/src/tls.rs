@@ -20,8 +20,22 @@ use rustls::{
 use space_node_proto::worker::Configure;
 use x509_parser::{extensions::GeneralName, prelude::FromDer};
 
-/// The names of those who may call.
-pub(crate) const CALLERS: [&str; 2] = ["spiffe://space/control", "spiffe://space/edge"];
+/// Who may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Control,
+    Edge,
+}
+
+impl Caller {
+    fn from_uri(uri: &str) -> Option<Self> {
+        match uri {
+            "spiffe://space/control" => Some(Self::Control),
+            "spiffe://space/edge" => Some(Self::Edge),
+            _ => None,
+        }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -58,7 +72,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Serves HTTP/2 over TLS 1.3 to [`CALLERS`] with certificates of `configure`'s authority.
+    /// Serves HTTP/2 over TLS 1.3 to a [`Caller`] with certificates of `configure`'s authority.
     pub(crate) fn server_config(&self, configure: &Configure) -> Result<ServerConfig, TlsError> {
         let verifier = CallerVerifier { chain: chain_verifier(configure, &self.provider)? };
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -97,7 +111,7 @@ fn chain_verifier(
     Ok(builder.build()?)
 }
 
-/// The chain must be good, and then the name must be one of [`CALLERS`].
+/// The chain must be good, and then the name must be a [`Caller`]'s.
 #[derive(Debug)]
 struct CallerVerifier {
     chain: Arc<dyn ClientCertVerifier>,
@@ -115,7 +129,7 @@ impl ClientCertVerifier for CallerVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
-        if is_caller(end_entity) {
+        if caller(end_entity).is_some() {
             return Ok(verified);
         }
         Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
@@ -144,19 +158,17 @@ impl ClientCertVerifier for CallerVerifier {
     }
 }
 
-/// Exactly one URI name, and that one of [`CALLERS`]: a certificate with two names is nobody's.
-fn is_caller(certificate: &CertificateDer<'_>) -> bool {
-    let Ok((_rest, parsed)) = x509_parser::certificate::X509Certificate::from_der(certificate) else {
-        return false;
-    };
-    let Ok(Some(names)) = parsed.subject_alternative_name() else { return false };
+/// Exactly one URI name, and that a [`Caller`]'s: a certificate with two names is nobody's.
+pub(crate) fn caller(certificate: &CertificateDer<'_>) -> Option<Caller> {
+    let (_rest, parsed) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
     let mut uris = names
         .value
         .general_names
         .iter()
         .filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
     match (uris.next(), uris.next()) {
-        (Some(uri), None) => CALLERS.contains(&uri),
-        (None | Some(_), _) => false,
+        (Some(uri), None) => Caller::from_uri(uri),
+        (None | Some(_), _) => None,
     }
 }

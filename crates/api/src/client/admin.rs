@@ -83,7 +83,11 @@ impl Client {
         self.send(&Call::new(Method::POST, path).body(body)?).await.map(drop)
     }
 
-    async fn list<T: DeserializeOwned>(&self, path: &str, page: &PageQuery) -> Result<Page<T>, ClientError> {
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        page: &PageQuery,
+    ) -> Result<Page<T>, ClientError> {
         let limit = page.limit.map(|limit| ("limit", limit.to_string()));
         let cursor = page.cursor.clone().map(|cursor| ("cursor", cursor));
         self.call(Call::new(Method::GET, path).query(limit.into_iter().chain(cursor))).await

@@ -16,7 +16,7 @@ pub(super) async fn run(client: &Client, global: &GlobalArgs, command: &NodeComm
     match command {
         NodeCommand::Ls => list(client, global).await?,
         NodeCommand::JoinToken { valid } => {
-            let body = CreateJoinToken { valid_seconds: *valid };
+            let body = CreateJoinToken { valid_seconds: *valid, ..CreateJoinToken::default() };
             body.validate()?;
             let token = client.join_token_create(&body).await?;
             if global.json {

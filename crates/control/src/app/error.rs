@@ -51,6 +51,8 @@ pub(crate) enum AppError {
     TooManyCommands,
     #[error(transparent)]
     File(Box<FileError>),
+    #[error("no edge serves ports here: `ports.base_url` is not set")]
+    NoEdge,
     #[error("the body broke off before its end")]
     BodyBroken,
     #[error("the body was silent for too long")]
@@ -153,6 +155,7 @@ impl AppError {
             | Self::AgentTooOld
             | Self::TooManyCommands
             | Self::File(_)
+            | Self::NoEdge
             | Self::BodyBroken
             | Self::BodySilent
             | Self::NodeUnavailable

@@ -1,7 +1,10 @@
 //! The first start: a tenant, an admin key in a file, and a join token for the first node.
 
 use camino::{Utf8Path, Utf8PathBuf};
-use space_api::{keys::ApiKey, nodes::CreateJoinToken};
+use space_api::{
+    keys::ApiKey,
+    nodes::{CreateJoinToken, JoinTokenKind},
+};
 use space_types::{KeyId, TenantId};
 
 use super::{
@@ -40,9 +43,14 @@ impl App {
         Ok(())
     }
 
-    /// Writes a fresh join token for a node that is started alongside.
-    pub(crate) async fn write_join_token(&self, path: &Utf8Path) -> Result<(), FirstStartError> {
-        let issued = self.join_token_issue(CreateJoinToken::default(), None).await?;
+    /// Writes a fresh join token for a node or an edge that is started alongside.
+    pub(crate) async fn write_join_token(
+        &self,
+        kind: JoinTokenKind,
+        path: &Utf8Path,
+    ) -> Result<(), FirstStartError> {
+        let request = CreateJoinToken { kind, ..CreateJoinToken::default() };
+        let issued = self.join_token_issue(request, None).await?;
         let Answer::New(issued) = issued else { return Ok(()) };
         let token = issued.token.unwrap_or_default();
         write_private(path, format!("{token}\n").as_bytes())

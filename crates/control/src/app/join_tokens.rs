@@ -30,7 +30,7 @@ impl App {
         self.join_token_issue(request, claim).await
     }
 
-    /// Without a caller: for the file that the first node of an installation joins with.
+    /// Without a caller: for the file that a node or an edge which is started alongside joins with.
     pub(crate) async fn join_token_issue(
         &self,
         request: CreateJoinToken,
@@ -38,8 +38,7 @@ impl App {
     ) -> Result<Answer<JoinToken>, AppError> {
         let secret = random_secret()?;
         let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(secret));
-        let created =
-            self.store.join_token_create(hash_secret(&secret), request.valid_seconds, claim).await?;
+        let created = self.store.join_token_create(hash_secret(&secret), request, claim).await?;
         Ok(Answer::from_claimed(created)?.map(|expires_at| JoinToken { token: Some(token), expires_at }))
     }
 }

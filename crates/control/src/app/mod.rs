@@ -19,6 +19,8 @@ pub(crate) mod keys;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod page;
+pub(crate) mod port_names;
+pub(crate) mod ports;
 mod problem;
 pub(crate) mod projects;
 pub(crate) mod quotas;
@@ -36,6 +38,7 @@ use uuid::Uuid;
 use self::{
     auth::{KeyCache, KeyUse},
     changes::Changes,
+    port_names::{PortNames, PortsUrlError},
     routes::RouteCache,
 };
 use crate::{
@@ -95,6 +98,8 @@ pub(crate) struct App {
     /// Tells this process from other replicas.
     pub(crate) replica: Uuid,
     pub(crate) limits: AppLimits,
+    /// None: no edge serves ports.
+    pub(crate) port_names: Option<PortNames>,
     /// Streams end when it is cancelled.
     pub(crate) shutdown: CancellationToken,
     /// WebSockets, which the HTTP server knows nothing of once they are upgraded.
@@ -107,9 +112,9 @@ impl App {
         authority: Authority,
         config: &Config,
         shutdown: CancellationToken,
-    ) -> Self {
+    ) -> Result<Self, PortsUrlError> {
         let connect_timeout = duration(config.nodes.connect_timeout);
-        Self {
+        Ok(Self {
             nodes: Nodes::new(&authority.certificates, connect_timeout),
             workers: Workers::new(&authority.certificates, connect_timeout),
             authority: Arc::new(authority),
@@ -122,10 +127,11 @@ impl App {
             strays: Strays::default(),
             replica: Uuid::now_v7(),
             limits: AppLimits::from_config(config),
+            port_names: config.ports.base_url.as_deref().map(PortNames::parse).transpose()?,
             store,
             shutdown,
             sockets: TaskTracker::new(),
-        }
+        })
     }
 
     /// To be called after each commit that changed a sandbox: forgets what was remembered of it, wakes those who

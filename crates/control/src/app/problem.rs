@@ -37,6 +37,7 @@ impl AppError {
             Self::AgentTooOld => plain(ProblemCode::AgentTooOld),
             Self::TooManyCommands => plain(ProblemCode::TooManyCommands),
             Self::File(error) => error.problem(),
+            Self::NoEdge => plain(ProblemCode::PortsNotConfigured),
             Self::NodeUnavailable => plain(ProblemCode::NodeUnavailable).with_retry_after(SOON),
             Self::GuestUnavailable => plain(ProblemCode::GuestUnavailable).with_retry_after(SOON),
             Self::Timeout | Self::BodySilent => plain(ProblemCode::Timeout),

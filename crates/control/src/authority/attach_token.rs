@@ -55,6 +55,16 @@ impl AttachSigner {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(token))
     }
 
+    /// Signs bytes that begin with another version than an attach token's.
+    pub(super) fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        self.key.sign(bytes).as_ref().to_vec()
+    }
+
+    /// What anybody checks signatures with: 32 bytes.
+    pub(crate) fn public_key(&self) -> &[u8] {
+        self.key.public_key().as_ref()
+    }
+
     /// Whether a bearer value is meant as an attach token at all.
     pub(crate) fn looks_like_one(text: &str) -> bool {
         text.starts_with(PREFIX)

@@ -8,6 +8,7 @@
 //! | control | `spiffe://space/control` | `control.space.internal` |
 //! | node | `spiffe://space/node/<node id>` | `node.<node hex>.space.internal` |
 //! | worker | `spiffe://space/node/<node id>/tenant/<tenant id>` | `worker.<tenant hex>.<node hex>.space.internal` |
+//! | edge | `spiffe://space/edge` | `edge.space.internal` |
 //!
 //! Of a signing request only the public key is used: what a node writes into one names nobody.
 
@@ -23,7 +24,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::Peer;
 
-/// How long a node's or worker's certificate is good. Both renew long before.
+/// How long a node's, worker's or edge's certificate is good. All renew long before.
 const LEAF_LIFETIME: Duration = Duration::hours(24);
 /// Control's own is made anew at each start.
 const CONTROL_LIFETIME: Duration = Duration::days(365);
@@ -100,6 +101,10 @@ impl Certificates {
         self.sign(Peer::Worker(node, tenant), csr_der)
     }
 
+    pub(crate) fn sign_edge(&self, csr_der: &[u8]) -> Result<String, CertificateError> {
+        self.sign(Peer::Edge, csr_der)
+    }
+
     fn sign(&self, holder: Peer, csr_der: &[u8]) -> Result<String, CertificateError> {
         let request = parse_request(csr_der)?;
         let params = leaf(holder, LEAF_LIFETIME)?;
@@ -131,6 +136,8 @@ fn leaf(holder: Peer, lifetime: Duration) -> Result<CertificateParams, Certifica
         Peer::Control | Peer::Node(_) => {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
         }
+        // An edge asks, and serves nothing under this name.
+        Peer::Edge => vec![ExtendedKeyUsagePurpose::ClientAuth],
         // A worker answers and never asks.
         Peer::Worker(_, _) => vec![ExtendedKeyUsagePurpose::ServerAuth],
     };
@@ -182,6 +189,7 @@ mod tests {
             holder(&authority.sign_worker(node, tenant, &csr).unwrap()),
             Some(Peer::Worker(node, tenant))
         );
+        assert_eq!(holder(&authority.sign_edge(&csr).unwrap()), Some(Peer::Edge));
         assert_eq!(holder(&authority.control().certificate_pem), Some(Peer::Control));
     }
 

@@ -1,11 +1,12 @@
-//! The installation's roots of trust: the CA that signs control, nodes and workers, and the key that signs attach
-//! tokens. They live in `<data>/authority/`, 0600, and not in the database: a dump of the database gives away
+//! The installation's roots of trust: the CA that signs control, nodes, workers and edges, and the key that signs attach
+//! tokens and tokens for ports. They live in `<data>/authority/`, 0600, and not in the database: a dump of the database gives away
 //! neither. Replicas share the directory's content.
 
 mod attach_token;
 mod certificates;
 mod files;
 mod peer;
+mod port_token;
 
 pub(crate) use attach_token::{AttachClaims, AttachSigner};
 pub(crate) use certificates::{CertificateError, Certificates, request_key_hash};

@@ -9,6 +9,8 @@ pub(crate) enum Peer {
     Control,
     Node(NodeId),
     Worker(NodeId, TenantId),
+    /// Any of them: workers and control need not tell edges apart.
+    Edge,
 }
 
 const ROOT: &str = "spiffe://space/";
@@ -17,6 +19,7 @@ impl Peer {
     pub(crate) fn uri(self) -> String {
         match self {
             Self::Control => format!("{ROOT}control"),
+            Self::Edge => format!("{ROOT}edge"),
             Self::Node(node) => format!("{ROOT}node/{node}"),
             Self::Worker(node, tenant) => format!("{ROOT}node/{node}/tenant/{tenant}"),
         }
@@ -26,6 +29,7 @@ impl Peer {
     pub(crate) fn dns_name(self) -> String {
         match self {
             Self::Control => "control.space.internal".to_owned(),
+            Self::Edge => "edge.space.internal".to_owned(),
             Self::Node(node) => format!("node.{}.space.internal", node.label()),
             Self::Worker(node, tenant) => {
                 format!("worker.{}.{}.space.internal", tenant.label(), node.label())
@@ -51,6 +55,9 @@ impl Peer {
         if rest == "control" {
             return Some(Self::Control);
         }
+        if rest == "edge" {
+            return Some(Self::Edge);
+        }
         let rest = rest.strip_prefix("node/")?;
         match rest.split_once("/tenant/") {
             None => Some(Self::Node(rest.parse().ok()?)),
@@ -65,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_name_survives_the_round_trip() {
-        for peer in [Peer::Control, Peer::Node(NodeId::new()), Peer::Worker(NodeId::new(), TenantId::new())] {
+        let worker = Peer::Worker(NodeId::new(), TenantId::new());
+        for peer in [Peer::Control, Peer::Edge, Peer::Node(NodeId::new()), worker] {
             assert_eq!(Peer::parse(&peer.uri()), Some(peer));
         }
     }
@@ -78,6 +86,7 @@ mod tests {
             "spiffe://other/control",
             "spiffe://space/node/x",
             "spiffe://space/control/",
+            "spiffe://space/edge/1",
         ] {
             assert_eq!(Peer::parse(uri), None, "{uri}");
         }

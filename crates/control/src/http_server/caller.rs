@@ -91,6 +91,7 @@ callers! {
     SandboxesWrite, |caller| caller.require(Scope::SandboxesWrite);
     Commands, |caller| caller.require(Scope::Commands);
     Files, |caller| caller.require(Scope::Files);
+    Ports, |caller| caller.require(Scope::Ports);
     Keys, |caller| caller.require(Scope::Keys);
     Projects, |caller| caller.require(Scope::Projects);
     UsageRead, |caller| caller.require(Scope::UsageRead);

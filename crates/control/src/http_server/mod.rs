@@ -18,6 +18,7 @@ mod nodes;
 mod observe;
 mod openapi;
 mod operations;
+mod ports;
 mod problem;
 mod projects;
 mod quotas;
@@ -65,6 +66,9 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::file_move))
         .routes(routes!(files::watch::file_watch))
         .routes(routes!(files::archive::archive_read, files::archive::archive_write))
+        .routes(routes!(ports::port_list))
+        .routes(routes!(ports::port_get, ports::port_set))
+        .routes(routes!(ports::port_token_create, ports::port_tokens_revoke))
         .routes(routes!(templates::template_publish, templates::template_list))
         .routes(routes!(templates::template_get))
         .routes(routes!(tenants::tenant_create, tenants::tenant_list))

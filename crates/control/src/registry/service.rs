@@ -27,6 +27,16 @@ const NAME_CHARS: usize = 63;
 const ADDRESS_BYTES: usize = 256;
 const TOKEN_BYTES: usize = 128;
 
+/// What a join token is looked up by.
+pub(super) fn token_hash(token: &str) -> Result<[u8; 32], Status> {
+    let token = Some(token).filter(|token| token.len() <= TOKEN_BYTES);
+    token.and_then(hash_token).ok_or_else(unknown_token)
+}
+
+pub(super) fn unknown_token() -> Status {
+    Status::unauthenticated("the join token is unknown, used or expired")
+}
+
 pub(super) struct RegistryService {
     app: Arc<App>,
 }
@@ -44,15 +54,13 @@ impl Registry for RegistryService {
         check_name(&name)?;
         check_address(&address)?;
         check_csr(&csr_der)?;
-        let unknown = || Status::unauthenticated("the join token is unknown, used or expired");
-        let token = Some(join_token).filter(|token| token.len() <= TOKEN_BYTES);
-        let hash = token.and_then(|token| hash_token(&token)).ok_or_else(unknown)?;
+        let hash = token_hash(&join_token)?;
         // First, since a bad request must not use the token up.
         let key_hash = request_key_hash(&csr_der).map_err(|error| certificate_status(&error))?;
         let certificates = &self.app.authority.certificates;
         let joining = Enrolment { name: &name, address: &address, key_hash };
         let node = self.app.store.node_enrol(hash, &joining).await.map_err(|error| match error {
-            EnrolError::Token => unknown(),
+            EnrolError::Token => unknown_token(),
             EnrolError::NameTaken => Status::already_exists("a node of this name has joined before"),
             EnrolError::Store(error) => store_status(&error),
         })?;
@@ -155,7 +163,7 @@ fn calling_node<T>(request: &Request<T>) -> Result<NodeId, Status> {
         request.peer_certs().ok_or_else(|| Status::unauthenticated("a node's certificate is needed"))?;
     match certificates.first().and_then(Peer::of) {
         Some(Peer::Node(node)) => Ok(node),
-        Some(Peer::Control | Peer::Worker(_, _)) | None => {
+        Some(Peer::Control | Peer::Worker(_, _) | Peer::Edge) | None => {
             Err(Status::permission_denied("this is for nodes alone"))
         }
     }
@@ -165,7 +173,7 @@ fn unknown_node() -> Status {
     Status::not_found("the node is not known")
 }
 
-fn check_name(name: &str) -> Result<(), Status> {
+pub(super) fn check_name(name: &str) -> Result<(), Status> {
     let word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let valid = (1..=NAME_CHARS).contains(&name.len()) && name.bytes().all(word);
     valid
@@ -180,7 +188,7 @@ fn check_address(address: &str) -> Result<(), Status> {
     valid.then_some(()).ok_or_else(|| Status::invalid_argument("address must be host:port"))
 }
 
-fn check_csr(csr: &[u8]) -> Result<(), Status> {
+pub(super) fn check_csr(csr: &[u8]) -> Result<(), Status> {
     if csr.len() > CSR_BYTES {
         Err(Status::invalid_argument("the signing request is too long"))
     } else {
@@ -188,7 +196,7 @@ fn check_csr(csr: &[u8]) -> Result<(), Status> {
     }
 }
 
-fn certificate_status(error: &CertificateError) -> Status {
+pub(super) fn certificate_status(error: &CertificateError) -> Status {
     match error {
         CertificateError::Request(_) => Status::invalid_argument("the signing request does not parse"),
         CertificateError::Sign(_) | CertificateError::Name => {
@@ -198,7 +206,7 @@ fn certificate_status(error: &CertificateError) -> Status {
     }
 }
 
-fn store_status(error: &StoreError) -> Status {
+pub(super) fn store_status(error: &StoreError) -> Status {
     match error {
         StoreError::Unavailable(_) => {
             tracing::info!(error = chain(error), "a node's call met no database");

@@ -50,7 +50,7 @@ impl Store {
         let mut tx = self.begin().await?;
         let token: Option<(bool, Option<Uuid>)> = sqlx::query_as(
             "select used_at is not null, node_id from join_tokens \
-             where hash = $1 and expires_at > now_ms() for update",
+             where hash = $1 and kind = 'node' and expires_at > now_ms() for update",
         )
         .bind(token_hash.as_slice())
         .fetch_optional(&mut *tx)
@@ -68,6 +68,24 @@ impl Store {
         .await?;
         tx.commit().await?;
         Ok(NodeId::from_uuid(id))
+    }
+
+    /// Uses an edge's token up. Idempotent for the same token and key. Nothing else is kept of an edge.
+    pub(crate) async fn edge_enrol(
+        &self,
+        token_hash: [u8; 32],
+        key_hash: [u8; 32],
+    ) -> Result<(), EnrolError> {
+        let used = sqlx::query(
+            "update join_tokens set used_at = coalesce(used_at, now_ms()), edge_key_hash = $2 \
+             where hash = $1 and kind = 'edge' and expires_at > now_ms() \
+               and (used_at is null or edge_key_hash = $2)",
+        )
+        .bind(token_hash.as_slice())
+        .bind(key_hash.as_slice())
+        .execute(self.pool())
+        .await?;
+        if used.rows_affected() == 1 { Ok(()) } else { Err(EnrolError::Token) }
     }
 }
 

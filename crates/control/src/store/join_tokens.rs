@@ -1,6 +1,6 @@
-//! Join tokens: hashed, good for one node, once, for a while. What a node does with one is in [`super::enrolment`].
+//! Join tokens: hashed, good for one node or edge, once, for a while. What is done with one is in [`super::enrolment`].
 
-use space_api::Timestamp;
+use space_api::{Timestamp, nodes::CreateJoinToken};
 
 use super::{
     Store, StoreError,
@@ -12,7 +12,7 @@ impl Store {
     pub(crate) async fn join_token_create(
         &self,
         hash: [u8; 32],
-        valid_seconds: u32,
+        request: CreateJoinToken,
         claim: Option<&Claim>,
     ) -> Result<Claimed<Timestamp>, StoreError> {
         let mut tx = self.begin().await?;
@@ -20,10 +20,11 @@ impl Store {
             return Ok(earlier.into());
         }
         let (expires_at,): (i64,) = sqlx::query_as(
-            "insert into join_tokens (hash, expires_at) values ($1, now_ms() + $2) returning expires_at",
+            "insert into join_tokens (hash, expires_at, kind) values ($1, now_ms() + $2, $3) returning expires_at",
         )
         .bind(hash.as_slice())
-        .bind(i64::from(valid_seconds) * 1000)
+        .bind(i64::from(request.valid_seconds) * 1000)
+        .bind(request.kind.code())
         .fetch_one(&mut *tx)
         .await?;
         let expires_at = Timestamp::from_unix_milliseconds(expires_at);

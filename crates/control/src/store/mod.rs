@@ -13,6 +13,7 @@ pub(crate) mod listener;
 pub(crate) mod nodes;
 pub(crate) mod operations;
 pub(crate) mod placement;
+pub(crate) mod ports;
 pub(crate) mod projects;
 pub(crate) mod quotas;
 pub(crate) mod replacement;

@@ -299,6 +299,7 @@ impl Store {
             .bind(id.uuid())
             .execute(&mut *tx)
             .await?;
+        super::ports::remove_all(&mut tx, id).await?;
         triggers::set(&mut tx, id).await?;
         let operation = operations::insert(&mut tx, tenant_id, id, OperationKind::Delete).await?;
         settle(&mut tx, id, &before).await?;

@@ -54,6 +54,11 @@ const TABLE: &[(&str, Needs, Foreign, &str)] = &[
     ("directory_create", Scope("files"), Hidden, r#"{"path": "d"}"#),
     ("archive_read", Scope("files"), Hidden, ""),
     ("archive_write", Scope("files"), Hidden, ""),
+    ("port_list", Scope("ports"), Hidden, ""),
+    ("port_get", Scope("ports"), Hidden, ""),
+    ("port_set", Scope("ports"), Hidden, r#"{"visibility": "private"}"#),
+    ("port_token_create", Scope("ports"), Hidden, "{}"),
+    ("port_tokens_revoke", Scope("ports"), Hidden, ""),
     ("template_publish", Admin, Own, PUBLISH),
     ("template_list", AnyKey, Own, ""),
     ("template_get", AnyKey, Own, ""),
@@ -106,6 +111,7 @@ async fn things(world: &World) -> Vec<(&'static str, String)> {
         ("key_id", id(&key["key"])),
         ("tenant_id", project["tenant_id"].as_str().unwrap().to_owned()),
         ("name", "base".to_owned()),
+        ("port", "8000".to_owned()),
     ]
 }
 

@@ -16,6 +16,9 @@ use crate::{Server, app::App, config::Config};
 /// No test waits longer for anything.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
+/// An edge's domain.
+const PORTS: &str = "[ports]\nbase_url = 'http://localhost:8710'\n";
+
 pub(super) struct World {
     pub(super) server: Server,
     pub(super) admin: Client,
@@ -154,8 +157,9 @@ fn config(url: &str, registry: &str, extra: &str, dir: &tempfile::TempDir) -> Co
     } else {
         "[rate_limits]\nfailed_authentications_per_minute = 0\n"
     };
+    let ports = if extra.contains("[ports]") { "" } else { PORTS };
     let text = format!(
-        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n{http}{registry}\
+        "data_dir = '{data}'\n[database]\nurl = '{url}'\nacquire_timeout = '1s'\n{http}{registry}{ports}\
          [controllers]\ninterval = '100ms'\n{rates}{extra}"
     );
     let path = Utf8PathBuf::from_path_buf(dir.path().join("config.toml")).unwrap();

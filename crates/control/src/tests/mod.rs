@@ -14,6 +14,7 @@ mod keys;
 mod kit;
 mod nodes;
 mod openapi;
+mod ports;
 mod problems;
 mod projects;
 mod python;

@@ -4,14 +4,20 @@ use std::{sync::Arc, time::Duration};
 
 use space_guest_proto::{
     PROTOCOL_MAX,
-    job::{Done, FileInfo, GuestJobFrame, Job, ListDirectory, OpenJob, ReadFile, RemoveFile, WriteFile},
+    job::{
+        Done, FileInfo, GuestJobFrame, Job, ListDirectory, OpenJob, OpenTunnel, ReadFile, RemoveFile,
+        WriteFile,
+    },
     message::HealthRequest,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Broken, Changing, JobError, Reading, Writing,
+    Broken, Changing, JobError, Reading, Tunnel, Writing,
     check::{self, Listing},
     link::{JobLink, NoLink},
     stream::Outcome,
@@ -26,9 +32,9 @@ pub(crate) struct JobPlaces {
 }
 
 impl JobPlaces {
-    /// For a new sandbox.
-    pub(crate) fn new(worker: &Arc<Semaphore>) -> Self {
-        Self { sandbox: Arc::new(Semaphore::new(limits::JOBS)), worker: Arc::clone(worker) }
+    /// For a new sandbox, of which so many may run at once.
+    pub(crate) fn new(sandbox: usize, worker: &Arc<Semaphore>) -> Self {
+        Self { sandbox: Arc::new(Semaphore::new(sandbox)), worker: Arc::clone(worker) }
     }
 
     fn take(&self) -> Option<[OwnedSemaphorePermit; 2]> {
@@ -43,6 +49,8 @@ pub(crate) struct JobClient {
     pub(crate) node: NodeHandle,
     pub(crate) guest: GuestClient,
     pub(crate) places: JobPlaces,
+    /// Of tunnels alone, so that neither they nor file operations take up the others' room.
+    pub(crate) tunnel_places: JobPlaces,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) silence: Duration,
     pub(crate) stop: CancellationToken,
@@ -118,9 +126,26 @@ impl JobClient {
         Changing::new(self.open(user, job).await?).await
     }
 
+    /// A connection to a port on the guest's own loopback.
+    pub(crate) async fn tunnel(&self, port: u32) -> Result<Tunnel, JobError> {
+        let places = self.tunnel_places.take().ok_or(JobError::TooMany)?;
+        let job = Job::Tunnel(OpenTunnel { port });
+        let opening = async { Tunnel::new(self.open_in(places, String::new(), job).await?).await };
+        timeout(self.silence.min(limits::TUNNEL_OPEN), opening).await.unwrap_or(Err(JobError::Silent))
+    }
+
     async fn open(&self, user: String, job: Job) -> Result<JobLink, JobError> {
         let places = self.places.take().ok_or(JobError::TooMany)?;
         self.metrics.jobs.add(1);
+        self.open_in(places, user, job).await
+    }
+
+    async fn open_in(
+        &self,
+        places: [OwnedSemaphorePermit; 2],
+        user: String,
+        job: Job,
+    ) -> Result<JobLink, JobError> {
         let job = OpenJob { protocol: PROTOCOL_MAX, user, job: Some(job) };
         let opening = async {
             let stream = self.node.connect().await.map_err(|error| NoLink::Error(error.into()))?;

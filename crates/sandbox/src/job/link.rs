@@ -83,8 +83,23 @@ impl JobLink {
             if let Some(frame) = self.take()? {
                 return Ok(frame);
             }
-            self.transfer().await?;
+            self.transfer(true).await?;
         }
+    }
+
+    /// Whether something is still in line.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Waits until some of what is in line was sent, or with `read` until something came; answers a frame if one is
+    /// whole. Cancel safe.
+    pub(super) async fn exchange(&mut self, read: bool) -> Result<Option<GuestJobFrame>, JobError> {
+        if read && let Some(frame) = self.take()? {
+            return Ok(Some(frame));
+        }
+        self.transfer(read).await?;
+        if read { self.take() } else { Ok(None) }
     }
 
     /// Sends all that is in line. Answers a frame, should the guest have something to say meanwhile.
@@ -94,7 +109,7 @@ impl JobLink {
                 return Ok(Some(frame));
             }
             let silence = self.silence;
-            timeout(silence, self.transfer()).await.unwrap_or(Err(JobError::Silent))?;
+            timeout(silence, self.transfer(true)).await.unwrap_or(Err(JobError::Silent))?;
         }
         Ok(None)
     }
@@ -116,15 +131,15 @@ impl JobLink {
         Ok(GuestJobFrame::decode(&mut self.incoming).map_err(Broken::from)?)
     }
 
-    /// Waits until some bytes came in or went out. Cancel safe.
-    async fn transfer(&mut self) -> Result<(), JobError> {
-        if self.incoming.capacity() == self.incoming.len() {
+    /// Waits until some bytes went out, or with `read` came in. Cancel safe.
+    async fn transfer(&mut self, read: bool) -> Result<(), JobError> {
+        if read && self.incoming.capacity() == self.incoming.len() {
             self.incoming.reserve(guest_limits::FRAME_BYTES);
         }
         let (mut reader, mut writer) = self.stream.split();
         tokio::select! {
             () = self.stop.cancelled() => Err(JobError::Ended),
-            read = reader.read_buf(&mut self.incoming) => match read {
+            read = reader.read_buf(&mut self.incoming), if read => match read {
                 Ok(0) | Err(_) => Err(JobError::Lost),
                 Ok(_more) => Ok(()),
             },

@@ -1,4 +1,4 @@
-//! Jobs: one file operation each, on a connection of its own to the guest's port 1025.
+//! Jobs: one file operation or tunnel each, on a connection of its own to the guest's port 1025.
 //!
 //! ```text
 //!   place in the sandbox and the worker ──▶ noded's descriptor ──▶ CONNECT 1025 ──▶ OpenJob
@@ -9,7 +9,8 @@
 //!
 //! *Deadlines* count silence, and only while it is the guest's turn: `Opened`, each further piece of what is read,
 //! room for each piece of what is written, `Done`. A job that waits for its client, or a watch for something to
-//! happen, may last for as long as it likes; the caller sees to its own side.
+//! happen, may last for as long as it likes; the caller sees to its own side. A tunnel has a deadline to open, and none
+//! from then on.
 //!
 //! *A guest that lies* ends the job, and is counted. It does not end the sandbox's other connections, unlike a lie on
 //! the agent's: what speaks here is a process of the user whom the job is for, so any program of that user could have
@@ -19,12 +20,14 @@ pub(crate) mod check;
 mod client;
 mod link;
 mod stream;
+mod tunnel;
 
 use space_guest_proto::{EncodeError, job::FailureKind};
 
 pub(crate) use check::Broken;
 pub(crate) use client::{JobClient, JobPlaces};
 pub(crate) use stream::{Changing, Reading, Writing};
+pub(crate) use tunnel::{Moved, Tunnel};
 
 use crate::{guest::CallError, node::ConnectError};
 

@@ -18,7 +18,7 @@ pub(crate) struct Reading {
 }
 
 /// Waits for `Opened`.
-async fn opened(link: &mut JobLink) -> Result<Option<FileInfo>, JobError> {
+pub(super) async fn opened(link: &mut JobLink) -> Result<Option<FileInfo>, JobError> {
     match link.expect().await? {
         GuestJobFrame::Opened(opened) => {
             opened.info.iter().try_for_each(check::info)?;

@@ -1,13 +1,16 @@
-//! The gRPC services: `Commands`, here, and `Files`, in [`files`]. Each finds the sandbox, checks the request, asks
+//! The gRPC services: `Commands`, here, `Files`, in [`files`], and `Ports`, in [`ports`]. Each finds the sandbox, checks the request, asks
 //! the guest.
 //!
-//! Callers are known by their certificates before a request is read (see `tls`), and decide themselves which tenant
+//! Callers are known by their certificates before a request is read (see `tls`): control, which may use all of them, and
+//! edges, which may use `Ports` (see [`callers`]). They decide themselves which tenant
 //! may do what: a worker serves one tenant and can't tell its users apart.
 
+mod callers;
 mod convert;
 mod file_convert;
 mod file_status;
 mod files;
+mod ports;
 mod status;
 
 use std::{io, sync::Arc, time::Duration};
@@ -30,10 +33,11 @@ use space_node_proto::{
         commands_server::{Commands, CommandsServer},
     },
     files::files_server::FilesServer,
+    ports::ports_server::PortsServer,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, transport::Server};
+use tonic::{Request, Response, Status, service::interceptor::InterceptedService, transport::Server};
 use tracing::error;
 
 use crate::{
@@ -61,15 +65,19 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let files = files::FileService { sandboxes: Arc::clone(&sandboxes), metrics: Arc::clone(&metrics) };
+    let ports = ports::PortService { sandboxes: Arc::clone(&sandboxes), metrics: Arc::clone(&metrics) };
     let commands = CommandService { sandboxes, metrics };
+    let commands = CommandsServer::new(commands).max_decoding_message_size(limits::RPC_REQUEST);
+    let files = FilesServer::new(files).max_decoding_message_size(limits::RPC_REQUEST);
     let served = Server::builder()
         .max_concurrent_streams(limits::RPC_STREAMS)
         .initial_stream_window_size(limits::RPC_STREAM_WINDOW)
         .initial_connection_window_size(limits::RPC_CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(CommandsServer::new(commands).max_decoding_message_size(limits::RPC_REQUEST))
-        .add_service(FilesServer::new(files).max_decoding_message_size(limits::RPC_REQUEST))
+        .add_service(InterceptedService::new(commands, callers::control_only))
+        .add_service(InterceptedService::new(files, callers::control_only))
+        .add_service(PortsServer::new(ports).max_decoding_message_size(limits::RPC_REQUEST))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
         .await;
     if let Err(error) = served {

@@ -42,6 +42,7 @@ pub(crate) use firecracker::Guest;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const CONTROL: &str = "spiffe://space/control";
+pub(crate) const EDGE: &str = "spiffe://space/edge";
 
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("nothing happened in time")
@@ -205,8 +206,13 @@ impl TestNode {
 
     /// As control calls the service of files.
     pub(crate) async fn files(&self) -> FilesClient<Channel> {
-        let (certificate, key) = self.authority.sign(&[CONTROL], None);
-        FilesClient::new(self.channel(Some(Identity::from_pem(certificate, key))).await.unwrap())
+        FilesClient::new(self.channel_of(CONTROL).await)
+    }
+
+    /// A connection of a caller by this name.
+    pub(crate) async fn channel_of(&self, uri: &str) -> Channel {
+        let (certificate, key) = self.authority.sign(&[uri], None);
+        self.channel(Some(Identity::from_pem(certificate, key))).await.unwrap()
     }
 
     async fn channel(&self, identity: Option<Identity>) -> Result<Channel, tonic::transport::Error> {

@@ -1,6 +1,7 @@
-//! A simulated node: it joins a real control plane, serves `Node`, `Commands` and `Files` over mTLS as a real
-//! one does. It keeps its sandboxes and commands in memory, and their files in temporary directories. That it answers like
-//! a real one is what [`conformance`](crate::conformance) shows; [`SimNode::disturb`] makes it, and the way to it, worse.
+//! A simulated node: it joins a real control plane, serves `Node`, `Commands`, `Files` and `Ports` over mTLS as a
+//! real one does. It keeps its sandboxes and commands in memory, and their files in temporary directories. That it answers
+//! like a real one is what [`conformance`](crate::conformance) shows; [`SimNode::disturb`] makes it, and the way to it,
+//! worse.
 //!
 //! Commands are played by name: `true`, `echo WORDS…`, `exit CODE`, `count N` (a line each), `cat` (standard input to
 //! output), `sleep` (until a signal), `deaf` (like `sleep`, but a signal is never answered), `tty` (its terminal's size on
@@ -12,6 +13,7 @@ mod disk;
 mod files;
 mod identity;
 mod node;
+mod ports;
 mod script;
 mod state;
 
@@ -23,6 +25,7 @@ use space_node_proto::{
     common::{ObservedSandbox, Phase},
     files::files_server::FilesServer,
     node::node_server::NodeServer,
+    ports::ports_server::PortsServer,
     registry::{
         Capacity, EnrolRequest, HeartbeatReply, HeartbeatRequest, ReportRequest, SignWorkerRequest,
         registry_client::RegistryClient,
@@ -179,6 +182,16 @@ impl SimNode {
         self.state.count_file_bytes(0)
     }
 
+    /// Lets what listens at `address`, on this machine, serve a port of a sandbox; another one before is replaced.
+    pub fn listen(&self, sandbox: &str, port: u16, address: SocketAddr) {
+        self.state.listen(sandbox, port, address);
+    }
+
+    /// From now on nothing listens on the port. Connections that exist go on.
+    pub fn close_port(&self, sandbox: &str, port: u16) {
+        self.state.close_port(sandbox, port);
+    }
+
     /// Where on this machine a sandbox's `/` is.
     pub fn files(&self, sandbox: &str) -> anyhow::Result<std::path::PathBuf> {
         Ok(self.state.files(sandbox)?.path(b"/"))
@@ -243,7 +256,9 @@ async fn start_worker(
         let stop = stop.child_token();
         let commands = CommandsServer::new(commands::CommandService::new(Arc::clone(state), stop.clone()));
         let files = FilesServer::new(files::FileService::new(Arc::clone(state), stop.clone()));
-        let server = Server::builder().tls_config(tls)?.add_service(commands).add_service(files);
+        let ports = PortsServer::new(ports::PortService::new(Arc::clone(state), stop.clone()));
+        let server =
+            Server::builder().tls_config(tls)?.add_service(commands).add_service(files).add_service(ports);
         tokio::spawn(
             server.serve_with_incoming_shutdown(TcpIncoming::from(listener), stop.clone().cancelled_owned()),
         );

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -59,6 +60,7 @@ struct Inner {
     removed: usize,
     commands: usize,
     roots: BTreeMap<String, tempfile::TempDir>,
+    listeners: HashMap<(String, u32), SocketAddr>,
 }
 
 impl Inner {
@@ -112,6 +114,19 @@ impl State {
         }
         let directory = inner.roots.get(sandbox).map(|root| root.path().to_owned()).unwrap_or_default();
         Root::new(sandbox, &directory)
+    }
+
+    pub(super) fn listen(&self, sandbox: &str, port: u16, address: SocketAddr) {
+        self.inner().listeners.insert((sandbox.to_owned(), port.into()), address);
+    }
+
+    pub(super) fn close_port(&self, sandbox: &str, port: u16) {
+        self.inner().listeners.remove(&(sandbox.to_owned(), port.into()));
+    }
+
+    /// What serves a port of a sandbox.
+    pub(super) fn listener(&self, sandbox: &str, port: u32) -> Option<SocketAddr> {
+        self.inner().listeners.get(&(sandbox.to_owned(), port)).copied()
     }
 
     /// What happens to files, by sandbox.

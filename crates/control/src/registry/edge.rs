@@ -1,0 +1,117 @@
+//! The calls of `proto/edge.proto`.
+
+use std::{num::NonZeroU16, sync::Arc};
+
+use space_api::ports::PortVisibility;
+use space_node_proto::edge::{
+    EnrolEdgeReply, EnrolEdgeRequest, GetTokenKeysReply, GetTokenKeysRequest, PortRoute, RenewEdgeReply,
+    RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, edge_server::Edge,
+};
+use space_types::PortHost;
+use tonic::{Request, Response, Status};
+
+use super::service::{certificate_status, check_csr, check_name, store_status, token_hash, unknown_token};
+use crate::{
+    app::{App, ports::ResolvedPort},
+    authority::{Peer, request_key_hash},
+    store::enrolment::EnrolError,
+};
+
+pub(super) struct EdgeService {
+    app: Arc<App>,
+}
+
+impl EdgeService {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Self { app }
+    }
+}
+
+#[tonic::async_trait]
+impl Edge for EdgeService {
+    async fn enrol_edge(
+        &self,
+        request: Request<EnrolEdgeRequest>,
+    ) -> Result<Response<EnrolEdgeReply>, Status> {
+        let EnrolEdgeRequest { join_token, csr_der, name } = request.into_inner();
+        check_name(&name)?;
+        check_csr(&csr_der)?;
+        let hash = token_hash(&join_token)?;
+        let certificates = &self.app.authority.certificates;
+        // Both first, since a bad request must not use the token up.
+        let key_hash = request_key_hash(&csr_der).map_err(|error| certificate_status(&error))?;
+        let certificate_pem = certificates.sign_edge(&csr_der).map_err(|error| certificate_status(&error))?;
+        self.app.store.edge_enrol(hash, key_hash).await.map_err(|error| match error {
+            EnrolError::Token | EnrolError::NameTaken => unknown_token(),
+            EnrolError::Store(error) => store_status(&error),
+        })?;
+        tracing::info!(name, "an edge joined");
+        let authority_pem = certificates.authority_pem().to_owned();
+        Ok(Response::new(EnrolEdgeReply { certificate_pem, authority_pem }))
+    }
+
+    async fn renew_edge(
+        &self,
+        request: Request<RenewEdgeRequest>,
+    ) -> Result<Response<RenewEdgeReply>, Status> {
+        require_edge(&request)?;
+        let RenewEdgeRequest { csr_der } = request.into_inner();
+        check_csr(&csr_der)?;
+        let signed = self.app.authority.certificates.sign_edge(&csr_der);
+        let certificate_pem = signed.map_err(|error| certificate_status(&error))?;
+        Ok(Response::new(RenewEdgeReply { certificate_pem }))
+    }
+
+    async fn get_token_keys(
+        &self,
+        request: Request<GetTokenKeysRequest>,
+    ) -> Result<Response<GetTokenKeysReply>, Status> {
+        require_edge(&request)?;
+        let ed25519 = vec![self.app.authority.attach.public_key().to_vec()];
+        Ok(Response::new(GetTokenKeysReply { ed25519 }))
+    }
+
+    async fn resolve_port(
+        &self,
+        request: Request<ResolvePortRequest>,
+    ) -> Result<Response<ResolvePortReply>, Status> {
+        require_edge(&request)?;
+        let ResolvePortRequest { sandbox_id, port } = request.into_inner();
+        let sandbox_id =
+            sandbox_id.parse().map_err(|_unparsed| Status::invalid_argument("sandbox_id is no id"))?;
+        let port = u16::try_from(port).ok().and_then(NonZeroU16::new);
+        let port = port.ok_or_else(|| Status::invalid_argument("port is 1 to 65535"))?;
+        metrics::counter!("space_edge_resolutions_total").increment(1);
+        let resolved = self.app.port_resolve(PortHost { port, sandbox_id }).await;
+        let resolved = resolved.map_err(|error| store_status(&error))?;
+        let resolved = resolved.ok_or_else(|| Status::not_found("no such sandbox"))?;
+        Ok(Response::new(reply(resolved)))
+    }
+}
+
+fn reply(resolved: ResolvedPort) -> ResolvePortReply {
+    let route = resolved.route.map(|route| PortRoute {
+        tenant_id: route.tenant_id.to_string(),
+        node_id: route.node_id.to_string(),
+        worker_address: route.data_address,
+        generation: route.generation,
+    });
+    ResolvePortReply {
+        public: resolved.visibility == PortVisibility::Public,
+        epoch: resolved.epoch,
+        state: resolved.state.code().to_owned(),
+        route,
+    }
+}
+
+/// Whether the caller presented an edge's certificate; its chain was verified by the handshake.
+fn require_edge<T>(request: &Request<T>) -> Result<(), Status> {
+    let certificates =
+        request.peer_certs().ok_or_else(|| Status::unauthenticated("an edge's certificate is needed"))?;
+    match certificates.first().and_then(Peer::of) {
+        Some(Peer::Edge) => Ok(()),
+        Some(Peer::Control | Peer::Node(_) | Peer::Worker(_, _)) | None => {
+            Err(Status::permission_denied("this is for edges alone"))
+        }
+    }
+}
