@@ -12,9 +12,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use crate::{exec, paths};
 
 /// Package and binary of every program that is shipped.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("space-cli", "space"),
     ("space-control", "space-controld"),
+    ("space-edge", "space-edged"),
     ("space-node", "space-noded"),
     ("space-sandbox", "space-sandboxd"),
 ];

@@ -26,6 +26,9 @@ for n in range(1, 6):
 print('the sandbox is called', platform.node())
 ";
 
+/// Where `space up` serves ports of sandboxes.
+const EDGE_PORT: u16 = 8710;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Stop what an earlier run left up.
@@ -125,7 +128,11 @@ fn emulated(args: &RunArgs) -> Result<String> {
     let spec = HostSpec {
         memory: args.memory,
         smp: 1,
-        forwards: vec![Forward { outer: args.port, inner: 8700 }],
+        forwards: vec![
+            Forward { outer: args.port, inner: 8700 },
+            // The same on both sides: the API gives out URLs with it.
+            Forward { outer: EDGE_PORT, inner: EDGE_PORT },
+        ],
         keep_data: true,
         payload: Some(provision::payload()?),
     };

@@ -7,9 +7,10 @@
 //! | 3 | a pool that can reflink | used |
 //! | 4 | PostgreSQL on a Unix socket | its data is used |
 //! | 5 | `space-controld` as `space`; writes the first admin key | started |
-//! | 6 | `space-noded` as root, joined with a token | started; adopts running sandboxes |
-//! | 7 | credentials for whoever started this | written again |
-//! | 8 | the base template is published | left alone if it is the same |
+//! | 6 | `space-edged` as `space`, joined with a token of its own | started |
+//! | 7 | `space-noded` as root, joined with a token | started; adopts running sandboxes |
+//! | 8 | credentials for whoever started this | written again |
+//! | 9 | the base template is published | left alone if it is the same |
 //!
 //! Every step can be repeated, so that an interruption anywhere is mended by the next `space up`. Stopping goes
 //! backwards and leaves sandboxes running.
@@ -103,6 +104,10 @@ async fn start(
         layout.log("space-controld"),
     )?);
     settled(running, "starting the control plane", bootstrap::control_is_up(layout)).await?;
+    running.push(Supervised::start(
+        daemon("space-edged", layout, &programs, Some(&account)),
+        layout.log("space-edged"),
+    )?);
     let start = std::time::SystemTime::now();
     running
         .push(Supervised::start(daemon("space-noded", layout, &programs, None), layout.log("space-noded"))?);
@@ -206,17 +211,21 @@ fn announce(global: &GlobalArgs, args: &UpArgs, layout: &Layout) -> Result<(), C
     if global.json {
         let files =
             serde_json::json!({ "admin_key": layout.admin_key(), "credentials": layout.credentials() });
-        return Ok(output::json(&serde_json::json!({ "url": url, "files": files }))?);
+        let ports = config::ports_url(args);
+        return Ok(output::json(&serde_json::json!({ "url": url, "ports": ports, "files": files }))?);
     }
     output::line(&format!(
         "SPACE is up at {url} (documentation: {url}/docs)\n\
+         Ports of sandboxes are at <port>-<id>.{domain}:{port}.\n\
          The admin key is in {}; `space` finds it by itself.\n\n\
          Try:\n  \
          space run -- python3 -c 'print(6 * 7)'\n  \
          space create\n  \
          space ls\n\n\
          Ctrl-C stops the server; sandboxes run on and are taken over at the next start.",
-        layout.admin_key()
+        layout.admin_key(),
+        domain = args.domain,
+        port = args.edge_listen.port()
     ));
     Ok(())
 }

@@ -19,6 +19,12 @@ pub(crate) struct UpArgs {
     /// Where the API listens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
     pub(crate) listen: SocketAddr,
+    /// Where the edge listens, which serves ports of sandboxes
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8710")]
+    pub(crate) edge_listen: SocketAddr,
+    /// The domain under which ports are reached, as `<port>-<id>.<domain>`
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    pub(crate) domain: String,
     /// Size of the pool file, where the data directory is not on btrfs [default: 32, or what the disk can hold]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) pool_size: Option<u64>,

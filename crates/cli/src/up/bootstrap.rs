@@ -38,18 +38,20 @@ pub(super) fn url(listen: SocketAddr) -> String {
 
 /// Removes what control writes at each start, so that its presence means something.
 pub(super) fn forget_last_start(layout: &Layout) -> anyhow::Result<()> {
-    let path = layout.join_token();
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {path}"))
+    [layout.join_token(), layout.edge_join_token()].iter().try_for_each(|path| {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {path}"))
+            }
+            Ok(()) | Err(_) => Ok(()),
         }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    })
 }
 
-/// Control has written what the node and the first client need.
+/// Control has written what the node, the edge and the first client need.
 pub(super) async fn control_is_up(layout: &Layout) -> anyhow::Result<()> {
-    let files = [layout.control_admin_key(), layout.authority(), layout.join_token()];
+    let files =
+        [layout.control_admin_key(), layout.authority(), layout.join_token(), layout.edge_join_token()];
     poll("the control plane did not start", async || Ok(files.iter().all(|path| path.exists()))).await
 }
 

@@ -1,5 +1,5 @@
 //! The daemons' configuration, written anew at each start: it follows from the arguments alone. Whatever else an
-//! operator wants to set goes into `SPACE_CONTROLD__…` and `SPACE_NODED__…` variables, which the daemons read.
+//! operator wants to set goes into `SPACE_CONTROLD__…`, `SPACE_EDGED__…` and `SPACE_NODED__…` variables, which the daemons read.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
@@ -15,8 +15,24 @@ struct Control {
     data_dir: Utf8PathBuf,
     admin_key_file: Utf8PathBuf,
     join_token_file: Utf8PathBuf,
+    edge_join_token_file: Utf8PathBuf,
     database: Database,
     http: Http,
+    ports: Ports,
+}
+
+#[derive(Serialize)]
+struct Ports {
+    base_url: String,
+}
+
+#[derive(Serialize)]
+struct Edge {
+    name: String,
+    data_dir: Utf8PathBuf,
+    listen: std::net::SocketAddr,
+    domain: String,
+    control: Registry,
 }
 
 #[derive(Serialize)]
@@ -63,7 +79,7 @@ struct Firecracker {
 const METRICS: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8708);
 
-/// Writes both files. They hold no secret: those are in files of their own, which these name.
+/// Writes all files. They hold no secret: those are in files of their own, which these name.
 pub(super) fn write(
     layout: &Layout,
     args: &UpArgs,
@@ -71,6 +87,7 @@ pub(super) fn write(
     programs: &Utf8Path,
 ) -> anyhow::Result<()> {
     write_one(layout, "space-controld", &control(layout, args))?;
+    write_one(layout, "space-edged", &edge(layout, args))?;
     // The pool is a file on the file system that everything else shares.
     let backing = layout.pool().exists().then(|| layout.data.clone());
     write_one(layout, "space-noded", &node(layout, args, assets, programs, backing))
@@ -87,9 +104,30 @@ fn control(layout: &Layout, args: &UpArgs) -> Control {
         data_dir: layout.control(),
         admin_key_file: layout.control_admin_key(),
         join_token_file: layout.join_token(),
+        edge_join_token_file: layout.edge_join_token(),
         database: Database { url },
         http: Http { listen: args.listen },
+        ports: Ports { base_url: ports_url(args) },
     }
+}
+
+/// Under which names the edge serves ports, as a client writes it.
+pub(super) fn ports_url(args: &UpArgs) -> String {
+    format!("http://{}:{}", args.domain, args.edge_listen.port())
+}
+
+fn edge(layout: &Layout, args: &UpArgs) -> Edge {
+    Edge {
+        name: "local".to_owned(),
+        data_dir: layout.edge(),
+        listen: args.edge_listen,
+        domain: args.domain.clone(),
+        control: registry(layout, layout.edge_join_token()),
+    }
+}
+
+fn registry(layout: &Layout, join_token_file: Utf8PathBuf) -> Registry {
+    Registry { url: "https://127.0.0.1:8701".to_owned(), authority: layout.authority(), join_token_file }
 }
 
 fn node(
@@ -107,11 +145,7 @@ fn node(
         worker: programs.join("space-sandboxd"),
         metrics_listen: METRICS,
         pool: args.spare_vms,
-        control: Registry {
-            url: "https://127.0.0.1:8701".to_owned(),
-            authority: layout.authority(),
-            join_token_file: layout.join_token(),
-        },
+        control: registry(layout, layout.join_token()),
         firecracker: Firecracker {
             binary: assets.firecracker(),
             jailer: assets.jailer(),
@@ -133,14 +167,19 @@ mod tests {
             run: "/run/space".into(),
             assets: None,
             listen: "127.0.0.1:8700".parse().unwrap(),
+            edge_listen: "127.0.0.1:8710".parse().unwrap(),
+            domain: "localhost".to_owned(),
             pool_size: None,
             spare_vms: Some(3),
             skip_doctor: false,
         };
         let assets = Assets::locate(Some("/assets".into())).unwrap();
         let control = toml::to_string(&control(&layout, &args)).unwrap();
+        let edge = toml::to_string(&edge(&layout, &args)).unwrap();
         let node =
             toml::to_string(&node(&layout, &args, &assets, "/bin".into(), Some("/data".into()))).unwrap();
-        insta::assert_snapshot!(format!("# space-controld.toml\n{control}\n# space-noded.toml\n{node}"));
+        insta::assert_snapshot!(format!(
+            "# space-controld.toml\n{control}\n# space-edged.toml\n{edge}\n# space-noded.toml\n{node}"
+        ));
     }
 }

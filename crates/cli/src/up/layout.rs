@@ -40,6 +40,16 @@ impl Layout {
         self.control().join("join.token")
     }
 
+    /// Written by control at each start, for the edge.
+    pub(super) fn edge_join_token(&self) -> Utf8PathBuf {
+        self.control().join("edge-join.token")
+    }
+
+    /// The edge's identity.
+    pub(super) fn edge(&self) -> Utf8PathBuf {
+        self.data.join("edge")
+    }
+
     pub(super) fn authority(&self) -> Utf8PathBuf {
         self.control().join("authority/ca.pem")
     }
@@ -90,7 +100,7 @@ impl Layout {
         make_dir(&self.data.join("logs"), 0o700, None)?;
         make_dir(&self.data.join("templates"), 0o755, None)?;
         make_dir(&self.node(), 0o711, None)?;
-        for dir in [self.control(), self.postgres(), self.postgres_socket_dir()] {
+        for dir in [self.control(), self.edge(), self.postgres(), self.postgres_socket_dir()] {
             make_dir(&dir, 0o700, Some(account))?;
         }
         match unreachable_ancestor(&self.data) {

@@ -11,7 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use super::layout::{Layout, unreachable_ancestor};
 use crate::assets;
 
-const NAMES: [&str; 3] = ["space-controld", "space-noded", "space-sandboxd"];
+const NAMES: [&str; 4] = ["space-controld", "space-edged", "space-noded", "space-sandboxd"];
 
 /// A directory that holds all of them and that every user can reach.
 pub(super) fn ensure(layout: &Layout) -> anyhow::Result<Utf8PathBuf> {
