@@ -3,6 +3,7 @@
 mod doctor;
 mod files;
 mod key;
+mod observe;
 mod sandbox;
 mod up;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use files::{CopyArgs, FilesCommand, PlaceArgs, RemotePath, Side};
 pub(crate) use key::{CreateKeyArgs, KeyCommand};
+pub(crate) use observe::{LogsArgs, TopArgs};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
@@ -20,13 +22,13 @@ pub(crate) use up::UpArgs;
 #[derive(Debug, Parser)]
 #[command(name = "space", version, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
-    after_help = "Start with `sudo space up` on a machine that can run microVMs; `space doctor` tells whether it can."
+    after_help = "Start with `sudo space up` on a machine that can run microVMs; `space doctor` tells whether it can. `space` alone says what to do next."
 )]
 pub struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Subcommands,
+    pub(crate) command: Option<Subcommands>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -72,6 +74,17 @@ pub(crate) enum Subcommands {
     Ls(ListArgs),
     /// Show a sandbox
     Get(SandboxArgs),
+    /// List the commands that a sandbox remembers, the newest first
+    Ps(SandboxArgs),
+    /// Print what a command put out, as far as it is kept
+    ///
+    /// Without --follow it ends behind the newest event there was when it was called. It never starts a command.
+    Logs(LogsArgs),
+    /// Watch sandboxes, or look at the processes of one
+    ///
+    /// On a terminal the sandboxes are shown anew every two seconds, until Ctrl-C. The processes of one are shown
+    /// once: each look runs a command there, which the sandbox remembers in place of an older one.
+    Top(TopArgs),
     /// Follow what happens to sandboxes
     Events(EventsArgs),
     /// Delete sandboxes
@@ -199,7 +212,7 @@ mod tests {
     #[test]
     fn what_follows_the_command_is_the_commands() {
         let cli = Cli::try_parse_from(["space", "run", "--keep", "ls", "--json", "-l"]).unwrap();
-        let Subcommands::Run(run) = cli.command else { panic!("not run") };
+        let Some(Subcommands::Run(run)) = cli.command else { panic!("not run") };
         assert_eq!(
             (run.keep, run.argv, cli.global.json),
             (true, ["ls", "--json", "-l"].map(Into::into).into(), false)
@@ -209,7 +222,7 @@ mod tests {
     #[test]
     fn a_double_dash_is_understood() {
         let cli = Cli::try_parse_from(["space", "run", "--", "--version"]).unwrap();
-        let Subcommands::Run(run) = cli.command else { panic!("not run") };
+        let Some(Subcommands::Run(run)) = cli.command else { panic!("not run") };
         assert_eq!(run.argv, ["--version"]);
     }
 }

@@ -8,15 +8,19 @@ mod exec;
 mod files;
 mod get;
 mod key;
+mod logs;
 mod ls;
+mod next;
 mod node;
 mod project;
+mod ps;
 mod quota;
 mod rm;
 mod run;
 mod shell;
 mod template;
 mod tenant;
+mod top;
 
 use space_api::{Problem, ProblemCode, operations::Operation};
 
@@ -30,7 +34,8 @@ use crate::{
 pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
     let global = cli.global;
     let client = || connect(&global);
-    match cli.command {
+    let Some(command) = cli.command else { return next::run(&global).await };
+    match command {
         Subcommands::Up(args) => crate::up::run(&global, args).await,
         Subcommands::Doctor(args) => crate::doctor::run(&global, &args).await,
         Subcommands::Create(args) => create::run(&client()?, &global, &args).await,
@@ -41,6 +46,9 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Files(command) => files::run(&client()?, &global, &command).await,
         Subcommands::Ls(args) => ls::run(&client()?, &global, args).await,
         Subcommands::Get(args) => get::run(&client()?, &global, &args).await,
+        Subcommands::Ps(args) => ps::run(&client()?, &global, &args).await,
+        Subcommands::Logs(args) => logs::run(&client()?, &global, &args).await,
+        Subcommands::Top(args) => top::run(&client()?, &global, &args).await,
         Subcommands::Events(args) => events::run(&client()?, &global, &args).await,
         Subcommands::Rm(args) => rm::run(&client()?, &global, &args).await,
         Subcommands::Template(command) => template::run(&client()?, &global, &command).await,

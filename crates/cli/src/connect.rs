@@ -23,10 +23,15 @@ pub(crate) struct Credentials {
 }
 
 pub(crate) fn connect(global: &GlobalArgs) -> Result<Client, CliError> {
+    connect_patiently(global, PATIENCE)
+}
+
+/// The same, repeating calls for so long while the server can't be reached.
+pub(crate) fn connect_patiently(global: &GlobalArgs, patience: Duration) -> Result<Client, CliError> {
     let from_file = if global.key.is_some() { Credentials::default() } else { read_credentials()? };
     let url = global.url.clone().or(from_file.url).unwrap_or_else(|| DEFAULT_URL.to_owned());
     let key = global.key.clone().or(from_file.key);
-    let config = ClientConfig { patience: PATIENCE, ..ClientConfig::new(url, key) };
+    let config = ClientConfig { patience, ..ClientConfig::new(url, key) };
     Ok(Client::new(config)?)
 }
 

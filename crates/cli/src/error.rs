@@ -7,7 +7,7 @@ use space_api::{Problem, ProblemCode, client::ClientError};
 
 /// Exit code of a failure of SPACE itself.
 pub(crate) const FAILURE: u8 = 1;
-/// The same for `run`, `exec` and `shell`, whose other codes are the command's own.
+/// The same for `run`, `exec`, `shell` and `logs`, whose other codes are the command's own.
 pub(crate) const RUN_FAILURE: u8 = 125;
 
 /// Which code a failure of SPACE itself has, by the command that was asked for. Known before the arguments
@@ -20,7 +20,11 @@ pub(crate) fn own_failure_code(arguments: &[OsString]) -> u8 {
             "--url" | "--key" => drop(words.next()),
             flag if flag.starts_with('-') => {}
             command => {
-                return if ["run", "exec", "shell"].contains(&command) { RUN_FAILURE } else { FAILURE };
+                return if ["run", "exec", "shell", "logs"].contains(&command) {
+                    RUN_FAILURE
+                } else {
+                    FAILURE
+                };
             }
         }
     }
@@ -60,10 +64,7 @@ impl CliError {
     /// To standard error, for people or as JSON.
     pub(crate) fn report(&self, json: bool) {
         if json {
-            let error = self
-                .problem()
-                .map_or_else(|| json!({ "detail": self.to_string() }), |problem| json!(problem));
-            eprintln!("{}", json!({ "error": error }));
+            eprintln!("{}", json!({ "error": self.to_json() }));
             return;
         }
         eprintln!("space: {self}");
@@ -72,7 +73,11 @@ impl CliError {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        self.problem().map_or_else(|| json!({ "detail": self.to_string() }), |problem| json!(problem))
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Other { hint, .. } => hint.clone(),
             Self::Client(ClientError::Unreachable { .. } | ClientError::StreamLost { .. }) => Some(
@@ -80,6 +85,9 @@ impl CliError {
             ),
             Self::Client(ClientError::Status { .. } | ClientError::Answer { .. }) => {
                 Some("does this address belong to a SPACE server of this version?".to_owned())
+            }
+            Self::Client(ClientError::Deadline { .. }) => {
+                Some("the server may still go on with it: look before you try again".to_owned())
             }
             Self::Client(_) | Self::Problem(_) => self.problem().and_then(problem_hint),
         }
@@ -135,8 +143,32 @@ fn problem_hint(problem: &Problem) -> Option<String> {
         ProblemCode::NodeUnavailable => "the node may be restarting: try again, or see `space node ls`",
         ProblemCode::AgentTooOld => "make a new sandbox: its agent will know this",
         ProblemCode::GuestUnavailable => "the sandbox may be overloaded: try again, or delete it",
-        ProblemCode::RateLimited | ProblemCode::Unavailable | ProblemCode::ShuttingDown => {
-            "try again in a moment"
+        ProblemCode::RateLimited
+        | ProblemCode::Unavailable
+        | ProblemCode::ShuttingDown
+        | ProblemCode::IdempotencyKeyInUse
+        | ProblemCode::FileBusy => return Some(later(problem)),
+        ProblemCode::Timeout => "it may still happen: look before you try again",
+        ProblemCode::CommandNotRunning | ProblemCode::StdinClosed => {
+            "`space ps` tells which commands run, and how others ended"
+        }
+        ProblemCode::TooManyCommands => "`space ps` lists those that run: let some end, or end some",
+        ProblemCode::NoTerminal => "`space exec -t` and `space shell` run a command on one",
+        ProblemCode::BodyTooLarge => "`space cp` takes files of any size",
+        ProblemCode::FileExists => "name another path, or remove it first (`space files rm`)",
+        ProblemCode::FileNotADirectory | ProblemCode::FileIsADirectory | ProblemCode::FileType => {
+            "`space files ls` shows what is there"
+        }
+        ProblemCode::FileReadOnly => "name a path on another filesystem, as below /tmp",
+        ProblemCode::FileCrossDevice => "copy and remove instead: `space exec SANDBOX -- mv …` does both",
+        ProblemCode::UploadOffset => "call it again: the upload goes on where it stands",
+        ProblemCode::UserNotFound => "`space exec SANDBOX -- cat /etc/passwd` lists its users",
+        ProblemCode::InvalidRequest
+        | ProblemCode::UnknownField
+        | ProblemCode::UnsupportedMediaType
+        | ProblemCode::NotAcceptable
+        | ProblemCode::MethodNotAllowed => {
+            "this client and the server may be of different versions: compare `space --version`"
         }
         ProblemCode::Internal | ProblemCode::CreateFailed => {
             return problem
@@ -144,38 +176,26 @@ fn problem_hint(problem: &Problem) -> Option<String> {
                 .as_ref()
                 .map(|id| format!("the server's log has the cause under {id}"));
         }
-        ProblemCode::InvalidRequest
-        | ProblemCode::UnknownField
-        | ProblemCode::InvalidField
-        | ProblemCode::BodyTooLarge
-        | ProblemCode::UnsupportedMediaType
-        | ProblemCode::NotAcceptable
-        | ProblemCode::MethodNotAllowed
+        // What `detail` says is what there is to do.
+        ProblemCode::InvalidField
         | ProblemCode::Conflict
         | ProblemCode::IdempotencyKeyReused
-        | ProblemCode::IdempotencyKeyInUse
         | ProblemCode::CommandExists
-        | ProblemCode::CommandNotRunning
         | ProblemCode::StdinOffset
-        | ProblemCode::StdinClosed
-        | ProblemCode::NoTerminal
-        | ProblemCode::TooManyCommands
-        | ProblemCode::FileExists
-        | ProblemCode::FileNotADirectory
-        | ProblemCode::FileIsADirectory
-        | ProblemCode::FileReadOnly
-        | ProblemCode::FileBusy
         | ProblemCode::FilePath
-        | ProblemCode::FileType
-        | ProblemCode::UploadOffset
-        | ProblemCode::FileCrossDevice
         | ProblemCode::FileRange
         | ProblemCode::FileFailed
-        | ProblemCode::ArchiveMalformed
-        | ProblemCode::UserNotFound
-        | ProblemCode::Timeout => return None,
+        | ProblemCode::ArchiveMalformed => return None,
     };
     Some(fixed.to_owned())
+}
+
+/// When the server will have it again, if it said so.
+fn later(problem: &Problem) -> String {
+    problem.retry_after.map_or_else(
+        || "try again in a moment".to_owned(),
+        |seconds| format!("try again in {seconds} s; the server takes no more before"),
+    )
 }
 
 impl From<ClientError> for CliError {
@@ -208,6 +228,14 @@ mod tests {
 
     fn code(line: &str) -> u8 {
         own_failure_code(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn who_is_too_fast_is_told_when_to_come_again() {
+        let hint = |problem: Problem| CliError::from(problem).hint().unwrap();
+        let fast = || Problem::new(ProblemCode::RateLimited, "too many requests of this key");
+        assert!(hint(fast().with_retry_after(7)).starts_with("try again in 7 s"));
+        assert_eq!(hint(fast()), "try again in a moment");
     }
 
     #[test]

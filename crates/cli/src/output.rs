@@ -32,7 +32,20 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> St
 
 /// Text from elsewhere without what a terminal would take as a command.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_invisible(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// What has no shape of its own and moves, hides or reverses the text around it.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// At most `width` characters; of a longer text the beginning and `…`.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width.saturating_sub(1)) {
+        Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),
+        Some(_) | None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +61,11 @@ mod tests {
     #[test]
     fn a_label_cannot_drive_the_terminal() {
         assert_eq!(plain("a\u{1b}[2Jb"), "a\u{fffd}[2Jb");
+        assert_eq!(plain("a\u{202e}b\u{9b}c"), "a\u{fffd}b\u{fffd}c", "nor reverse a line");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_says_so() {
+        assert_eq!((cut("äöü", 3), cut("äöüß", 3), cut("", 3)), ("äöü".into(), "äö…".into(), String::new()));
     }
 }

@@ -28,12 +28,12 @@ use crate::{
 };
 
 pub(crate) use interrupts::Interrupts;
-use render::Renderer;
+pub(crate) use render::Renderer;
 
 /// Exit code when the user ends the client: that of a process killed by INT.
 pub(crate) const INTERRUPTED: u8 = 130;
 /// Exit code when whoever reads our output has gone: that of a process killed by PIPE.
-const READER_GONE: u8 = 141;
+pub(crate) const READER_GONE: u8 = 141;
 
 /// Runs `argv` and answers its exit code as a shell would.
 pub(crate) async fn run(

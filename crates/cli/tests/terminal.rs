@@ -233,3 +233,16 @@ async fn without_a_terminal_it_says_what_to_use() {
     assert!(said.contains("not a terminal") && said.contains("space exec"), "{said}");
     assert!(mock.requests().is_empty());
 }
+
+#[tokio::test]
+async fn top_is_shown_again_and_gives_the_screen_back() {
+    let mock = Mock::start(Script::default()).await;
+    let mut screen = Screen::start(&mock, &["top"]);
+    screen.expect(SANDBOX).await;
+    screen.text.clear();
+    screen.expect(SANDBOX).await;
+    assert!(mock.requests().len() > 1, "{:?}", mock.requests());
+    screen.signal(Signal::SIGINT);
+    assert_eq!(screen.code().await, Some(0));
+    screen.expect("\u{1b}[?1049l").await;
+}

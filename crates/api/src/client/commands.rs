@@ -60,6 +60,18 @@ impl Client {
         CommandStream::attach(self.clone(), attach, position, config)
     }
 
+    /// As [`Self::command_attach`], for a command that was made by somebody else: with this client's key.
+    pub fn command_follow(
+        &self,
+        sandbox: SandboxId,
+        command: CommandId,
+        position: Option<Position>,
+        config: StreamConfig,
+    ) -> CommandStream {
+        let path = format!("/v1/sandboxes/{sandbox}/commands/{command}/attach");
+        CommandStream::follow(self.clone(), path, position, config)
+    }
+
     /// Writes to standard input. Where the answer's `next_offset` is less than what was sent, send the rest.
     pub async fn stdin_write(
         &self,

@@ -8,17 +8,17 @@ use space_api::sse::{CommandEvent, Position};
 use crate::output;
 
 /// Bytes as they are, or with `--json` one event a line.
-pub(super) struct Renderer {
+pub(crate) struct Renderer {
     json: bool,
 }
 
 impl Renderer {
-    pub(super) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool) -> Self {
         Self { json }
     }
 
     /// False when whoever reads has gone.
-    pub(super) fn show(&self, position: Option<Position>, event: &CommandEvent) -> anyhow::Result<bool> {
+    pub(crate) fn show(&self, position: Option<Position>, event: &CommandEvent) -> anyhow::Result<bool> {
         if self.json {
             let data: Value = serde_json::from_str(&event.data()?)?;
             let id = position.map(|position| position.to_string());

@@ -43,6 +43,12 @@ pub(crate) enum Step {
 pub(crate) struct Script {
     pub(crate) exec: Vec<Step>,
     pub(crate) attach: Vec<Step>,
+    /// What `exec` answers to who wants no stream.
+    pub(crate) result: Option<Value>,
+    /// The commands that the sandbox remembers.
+    pub(crate) commands: Vec<Value>,
+    /// All sandboxes; one that runs when absent.
+    pub(crate) sandboxes: Option<Vec<Value>>,
     /// Answers these requests (`METHOD path`) with a problem.
     pub(crate) refuse: Vec<(&'static str, u16, Value)>,
     /// What each connection to the terminal does, one after the other.
@@ -166,6 +172,14 @@ pub(crate) fn sandbox(state: &str) -> Value {
     })
 }
 
+/// A command that was made by somebody else.
+pub(crate) fn command(id: &str, state: &str, last_sequence: u64) -> Value {
+    json!({
+        "id": id, "sandbox_id": SANDBOX, "argv": ["sh", "-c", "echo a\u{1b}[2J; exit 3"], "env_names": [], "stdin": false,
+        "state": state, "last_sequence": last_sequence, "created_at": TIME, "started_at": TIME,
+    })
+}
+
 fn operation(status: &str) -> Value {
     json!({ "id": OPERATION, "kind": "create", "sandbox_id": SANDBOX, "status": status, "created_at": TIME })
 }
@@ -195,6 +209,9 @@ async fn answer(
         return (StatusCode::from_u16(*status).unwrap(), problem.to_string()).into_response();
     }
     match (method.as_str(), uri.path().rsplit('/').next().unwrap()) {
+        ("POST", "exec") if shared.script.result.is_some() => {
+            json!(shared.script.result).to_string().into_response()
+        }
         ("POST", "exec") => stream(shared.clone(), shared.script.exec.clone()),
         ("GET", "attach") => stream(shared.clone(), shared.script.attach.clone()),
         ("POST", "commands") => (StatusCode::CREATED, created_body().to_string()).into_response(),
@@ -209,7 +226,15 @@ async fn answer(
         ("POST", "sandboxes") => both("creating", "running"),
         ("DELETE", SANDBOX) => both("deleting", "running"),
         ("GET", OPERATION) => operation("succeeded").to_string().into_response(),
-        ("GET", "sandboxes") => json!({ "items": [sandbox("running")] }).to_string().into_response(),
+        ("GET", "sandboxes") => {
+            let items = shared.script.sandboxes.clone().unwrap_or_else(|| vec![sandbox("running")]);
+            json!({ "items": items }).to_string().into_response()
+        }
+        ("GET", "commands") => json!({ "items": shared.script.commands }).to_string().into_response(),
+        ("GET", id) if id.starts_with("cmd_") => {
+            let mut commands = shared.script.commands.iter();
+            commands.find(|command| command["id"] == id).unwrap().to_string().into_response()
+        }
         ("GET", SANDBOX) => sandbox("running").to_string().into_response(),
         (method, path) => panic!("not expected: {method} {path}"),
     }

@@ -34,6 +34,10 @@ enum Source {
         url: String,
         token: String,
     },
+    /// With the client's own key.
+    Session {
+        path: String,
+    },
 }
 
 impl CommandStream {
@@ -59,6 +63,15 @@ impl CommandStream {
         config: StreamConfig,
     ) -> Self {
         Self::new(client, Source::from(attach), position, config)
+    }
+
+    pub(in crate::client) fn follow(
+        client: Client,
+        path: String,
+        position: Option<Position>,
+        config: StreamConfig,
+    ) -> Self {
+        Self::new(client, Source::Session { path }, position, config)
     }
 
     fn new(client: Client, source: Source, position: Option<Position>, config: StreamConfig) -> Self {
@@ -161,6 +174,7 @@ fn request(client: &Client, source: &Source) -> Result<RequestBuilder, ClientErr
             let url = attach_url(client.url(), url)?;
             Ok(client.http.get(url).bearer_auth(token))
         }
+        Source::Session { path } => client.stream_request(&Call::new(Method::GET, path), None),
     }
 }
 
