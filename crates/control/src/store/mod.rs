@@ -21,6 +21,7 @@ pub(crate) mod sandboxes;
 pub(crate) mod templates;
 pub(crate) mod tenants;
 pub(crate) mod triggers;
+pub(crate) mod usage;
 
 use std::{str::FromStr as _, time::Duration};
 
