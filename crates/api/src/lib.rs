@@ -30,6 +30,7 @@ pub mod templates;
 pub mod tenants;
 pub mod terminal;
 mod timestamp;
+pub mod usage;
 pub mod validate;
 
 pub use encoding::Base64Bytes;

@@ -13,6 +13,7 @@ use crate::{
     quotas::Quotas,
     templates::{PublishRelease, Release, Template},
     tenants::{CreateTenant, Tenant},
+    usage::{Usage, UsageQuery},
 };
 
 impl Client {
@@ -69,6 +70,13 @@ impl Client {
     pub async fn quota_get(&self, project: Option<ProjectId>) -> Result<Quotas, ClientError> {
         let project = project.map(|id| ("project_id", id.to_string()));
         self.call(Call::new(Method::GET, "/v1/quota").query(project)).await
+    }
+
+    pub async fn usage_get(&self, query: &UsageQuery) -> Result<Usage, ClientError> {
+        let project = query.project_id.map(|id| ("project_id", id.to_string()));
+        let days = [("from", &query.from), ("to", &query.to)];
+        let days = days.into_iter().filter_map(|(name, day)| Some((name, day.clone()?)));
+        self.call(Call::new(Method::GET, "/v1/usage").query(project.into_iter().chain(days))).await
     }
 
     pub async fn node_list(&self, page: &PageQuery) -> Result<Page<Node>, ClientError> {

@@ -29,6 +29,7 @@ pub(crate) mod sandboxes;
 pub(crate) mod templates;
 pub(crate) mod tenants;
 pub(crate) mod terminal;
+pub(crate) mod usage;
 
 use std::{sync::Arc, time::Duration};
 

@@ -29,6 +29,7 @@ mod templates;
 mod tenants;
 mod terminal;
 mod tls;
+mod usage;
 
 use std::{sync::Arc, time::Duration};
 
@@ -78,6 +79,7 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(projects::project_create, projects::project_list))
         .routes(routes!(projects::project_get, projects::project_update, projects::project_delete))
         .routes(routes!(quotas::quota_get))
+        .routes(routes!(usage::usage_get))
         .routes(routes!(quotas::tenant_set_quota))
         .routes(routes!(quotas::project_set_quota))
         .routes(routes!(nodes::node_list))

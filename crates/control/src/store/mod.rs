@@ -22,6 +22,7 @@ pub(crate) mod sandboxes;
 pub(crate) mod templates;
 pub(crate) mod tenants;
 pub(crate) mod triggers;
+pub(crate) mod usage;
 
 use std::{str::FromStr as _, time::Duration};
 

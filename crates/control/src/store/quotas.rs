@@ -4,6 +4,8 @@
 //! tenant first, so that of two which want the last of a quota the second sees the first's once that commits. What a
 //! sandbox holds changes in `sandbox_changes::settle` alone, by the difference between before and after: so it is
 //! given back exactly once, whichever way a sandbox ends, and taken again if its node turns out to live.
+//!
+//! A trigger adds what a project held until then to its days (see `usage.rs`) whenever its sums change.
 
 use space_api::quotas::{Quota, QuotaExcess, QuotaOwner, QuotaReport, QuotaUse, Resource};
 use space_types::{ByteSize, ProjectId, TenantId};
@@ -86,7 +88,7 @@ pub(super) async fn take(
            returning id), \
          project as ( \
            update projects set held_sandboxes = held_sandboxes + $3, held_vcpus = held_vcpus + $4, \
-             held_memory = held_memory + $5, held_disk = held_disk + $6 \
+             held_memory = held_memory + $5, held_disk = held_disk + $6, creates = creates + 1 \
            from tenant where projects.id = $2 and projects.tenant_id = tenant.id and deleted_at is null \
              and held_sandboxes + $3 <= coalesce(quota_sandboxes, 9223372036854775807) \
              and held_vcpus + $4 <= coalesce(quota_vcpus, 9223372036854775807) \

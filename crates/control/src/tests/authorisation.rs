@@ -76,6 +76,7 @@ const TABLE: &[(&str, Needs, Foreign, &str)] = &[
     ("project_delete", Scope("projects"), Hidden, ""),
     ("project_set_quota", Scope("projects"), Hidden, "{}"),
     ("quota_get", Scope("usage:read"), Own, ""),
+    ("usage_get", Scope("usage:read"), Own, ""),
     ("node_list", Admin, Own, ""),
     ("join_token_create", Admin, Own, "{}"),
 ];

@@ -22,3 +22,4 @@ mod quotas;
 mod rate_limits;
 mod sandboxes;
 mod terminal;
+mod usage;
