@@ -20,6 +20,7 @@ __all__ = [
     "CreateDirectory",
     "CreateJoinToken",
     "CreateKey",
+    "CreatePortToken",
     "CreateProject",
     "CreateSandbox",
     "CreateTenant",
@@ -35,6 +36,7 @@ __all__ = [
     "FileKind",
     "Gap",
     "JoinToken",
+    "JoinTokenKind",
     "Key",
     "KeyCreated",
     "MoveFile",
@@ -49,10 +51,14 @@ __all__ = [
     "FileInfoPage",
     "KeyPage",
     "NodePage",
+    "PortPage",
     "ProjectPage",
     "SandboxPage",
     "TemplatePage",
     "TenantPage",
+    "Port",
+    "PortToken",
+    "PortVisibility",
     "Problem",
     "ProblemCode",
     "Project",
@@ -73,6 +79,7 @@ __all__ = [
     "SandboxState",
     "SandboxTemplate",
     "Scope",
+    "SetPort",
     "SignalCommand",
     "Started",
     "StdinWritten",
@@ -82,6 +89,8 @@ __all__ = [
     "TerminalSize",
     "UpdateProject",
     "UploadKept",
+    "Usage",
+    "UsageDay",
     "Wish",
     "WriteStdin",
 ]
@@ -186,6 +195,8 @@ class CreateDirectory:
 class CreateJoinToken:
     """Body of `POST /v1/join-tokens`."""
 
+    #: A node unless it says otherwise.
+    for: JoinTokenKind | None = None
     #: How long the token is good, 1 to 86400.
     valid_seconds: int | None = None
 
@@ -204,6 +215,14 @@ class CreateKey:
     #: and without `projects` for a key of one project.
     scopes: list[Scope] | None = None
     tenant_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatePortToken:
+    """Body of `POST /v1/sandboxes/{sandbox_id}/ports/{port}/tokens`."""
+
+    #: How long the token is good, 1 to 2592000 (30 days).
+    valid_seconds: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,11 +405,18 @@ class Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinToken:
-    """Good for one node to join with, once."""
+    """Good for one node, or one edge, to join with, once."""
 
     expires_at: datetime
     #: Absent when the answer repeats an earlier one: a secret is shown once.
     token: str | None = None
+
+
+class JoinTokenKind(OpenEnum):
+    """Who may join with a token."""
+
+    NODE = "node"
+    EDGE = "edge"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -542,6 +568,15 @@ class NodePage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PortPage:
+    """One page of a list, newest entry first."""
+
+    items: list[Port]
+    #: Pass it as `cursor` for the next page. Absent on the last one.
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProjectPage:
     """One page of a list, newest entry first."""
 
@@ -575,6 +610,39 @@ class TenantPage:
     items: list[Tenant]
     #: Pass it as `cursor` for the next page. Absent on the last one.
     next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A port of a sandbox. Whether anything listens there only the sandbox knows."""
+
+    #: 1 to 65535.
+    port: int
+    #: Where it is reached: scheme, `<port>-<id>`, the edge's domain.
+    url: str
+    visibility: PortVisibility
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortToken:
+    """Good for one port of one sandbox, until it ends or the port's tokens are revoked."""
+
+    expires_at: datetime
+    #: The header that carries the token in other requests.
+    header: str
+    #: The same with the token in it, for a browser, which keeps it in a cookie. Absent with the token.
+    link: str | None = None
+    #: Absent when the answer repeats an earlier one: a secret is shown once.
+    token: str | None = None
+    #: Where the port is reached.
+    url: str
+
+
+class PortVisibility(OpenEnum):
+    """Who may reach a port."""
+
+    PRIVATE = "private"
+    PUBLIC = "public"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -646,6 +714,7 @@ class ProblemCode(OpenEnum):
     ARCHIVE_MALFORMED = "archive_malformed"
     USER_NOT_FOUND = "user_not_found"
     FILE_UNSUPPORTED = "file_unsupported"
+    PORTS_NOT_CONFIGURED = "ports_not_configured"
     NO_CAPACITY = "no_capacity"
     TEMPLATE_NOT_FOUND = "template_not_found"
     NODE_UNAVAILABLE = "node_unavailable"
@@ -858,6 +927,14 @@ class Scope(OpenEnum):
     KEYS = "keys"
     PROJECTS = "projects"
     USAGE_READ = "usage:read"
+    PORTS = "ports"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPort:
+    """Body of `PUT /v1/sandboxes/{sandbox_id}/ports/{port}`."""
+
+    visibility: PortVisibility
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -932,6 +1009,35 @@ class UploadKept:
 
     #: Bytes that are kept; the next part begins there.
     next_offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Answer of `GET /v1/usage`."""
+
+    from_: str
+    #: By day, then project. Days on which a project had nothing are left out.
+    items: list[UsageDay]
+    to: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageDay:
+    """What the sandboxes of a project held on a UTC day. Each rounded down once, when it is read."""
+
+    #: Sandboxes created.
+    creates: int
+    #: `YYYY-MM-DD`.
+    day: str
+    #: Seconds times MiB of the root drives of all that were not deleted.
+    disk_mib_seconds: int
+    #: Seconds times MiB of memory of those.
+    memory_mib_seconds: int
+    project_id: str
+    #: Seconds of sandboxes that were being created, ran, or were being deleted.
+    sandbox_seconds: int
+    #: Seconds times vCPUs of those.
+    vcpu_seconds: int
 
 
 class Wish(OpenEnum):
@@ -1362,7 +1468,7 @@ class Operations:
     ) -> JoinToken:
         """Create a join token.
 
-        Good for one node to join with, once. The answer shows it, this once.
+        Good for one node to join with, or with `for` for one edge, once. The answer shows it, this once.
         """
         status, answer = self._transport.call(
             "POST",
@@ -1485,6 +1591,90 @@ class Operations:
             query={"wait": wait},
         )
         return decode(Operation, answer)
+
+    def port_get(
+        self,
+        sandbox_id: str,
+        port: str,
+    ) -> Port:
+        """Get a port.
+
+        Where it is reached, and by whom. Any port has an answer, also one where nothing listens.
+        """
+        status, answer = self._transport.call(
+            "GET",
+            f"/v1/sandboxes/{segment(sandbox_id)}/ports/{segment(port)}",
+        )
+        return decode(Port, answer)
+
+    def port_list(
+        self,
+        sandbox_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> PortPage:
+        """List ports.
+
+        Those for which something was set, by number. Every other port is private.
+        """
+        status, answer = self._transport.call(
+            "GET",
+            f"/v1/sandboxes/{segment(sandbox_id)}/ports",
+            query={"limit": limit, "cursor": cursor},
+        )
+        return decode(PortPage, answer)
+
+    def port_set(
+        self,
+        sandbox_id: str,
+        port: str,
+        body: SetPort,
+    ) -> Port:
+        """Make a port public or private.
+
+        Edges follow within 5 seconds. Connections that exist go on.
+        """
+        status, answer = self._transport.call(
+            "PUT",
+            f"/v1/sandboxes/{segment(sandbox_id)}/ports/{segment(port)}",
+            body=body,
+        )
+        return decode(Port, answer)
+
+    def port_token_create(
+        self,
+        sandbox_id: str,
+        port: str,
+        body: CreatePortToken,
+        *,
+        idempotency_key: str | None = None,
+    ) -> PortToken:
+        """Create a token for a port.
+
+        The answer shows the token, and a link with it for a browser, this once.
+        """
+        status, answer = self._transport.call(
+            "POST",
+            f"/v1/sandboxes/{segment(sandbox_id)}/ports/{segment(port)}/tokens",
+            headers={"Idempotency-Key": idempotency_key},
+            body=body,
+        )
+        return decode(PortToken, answer)
+
+    def port_tokens_revoke(
+        self,
+        sandbox_id: str,
+        port: str,
+    ) -> None:
+        """Revoke a port's tokens.
+
+        All that were made so far. Edges refuse them within 5 seconds; connections that exist go on.
+        """
+        self._transport.call(
+            "DELETE",
+            f"/v1/sandboxes/{segment(sandbox_id)}/ports/{segment(port)}/tokens",
+        )
 
     def project_create(
         self,
@@ -1767,6 +1957,24 @@ class Operations:
         )
         return decode(QuotaReport, answer)
 
+    def usage_get(
+        self,
+        *,
+        from_: str | None = None,
+        to: str | None = None,
+        project_id: str | None = None,
+    ) -> Usage:
+        """Get the usage.
+
+        What the sandboxes of each project held, by UTC day, up to this moment.
+        """
+        status, answer = self._transport.call(
+            "GET",
+            "/v1/usage",
+            query={"from": from_, "to": to, "project_id": project_id},
+        )
+        return decode(Usage, answer)
+
 
 #: What to do about a problem, by its code.
 HINTS: dict[str, str] = {
@@ -1806,8 +2014,9 @@ HINTS: dict[str, str] = {
     "node_unavailable": "Try again after `retry_after`. Streams are continued with `Last-Event-ID`. If it stays, look at `GET /v1/nodes` and the node's log.",
     "not_acceptable": "Ask for `application/json`, for `text/event-stream` where the endpoint streams, or leave the header out.",
     "not_found": "Check the id, and that the key belongs to the tenant that owns it. Deleted sandboxes stay visible for a while and vanish then.",
+    "ports_not_configured": "Run `space-edged`, and set `ports.base_url` in the configuration of `space-controld`, as in `https://sandbox.example.com`.",
     "quota_exceeded": "Delete sandboxes that are not needed: `space ls`. A stopped or failed sandbox still holds its disk until it is deleted. `space quota` shows all limits and what is used; an admin raises a tenant's, a key with the scope `projects` a project's.",
-    "rate_limited": "Wait as long as `retry_after` says.",
+    "rate_limited": "Wait as long as `retry_after` (and the header `Retry-After`) says, in seconds, and send the same request again. Spread work over time rather than sending it at once. For an address that was refused, find the program that sends a wrong key: until the time is over a valid one does not help. The limits are in the guide to keys.",
     "sandbox_not_running": "`GET /v1/sandboxes/{id}` tells its state and, if it ended, the reason. While it is `creating`, wait for its operation (`GET /v1/operations/{id}?wait=60`).",
     "shutting_down": "Try again after `retry_after`. Streams are continued with `Last-Event-ID`.",
     "stdin_closed": "Make the command with `\"stdin\": true`. Input that came after the end can't be delivered.",
@@ -1818,7 +2027,7 @@ HINTS: dict[str, str] = {
     "unauthorized": "Send `Authorization: Bearer` and the key. A key is shown once, when it is made; if it is lost, make another. For a command, ask for a new attach token by creating the command again with the same `Idempotency-Key`, or read it with a key.",
     "unavailable": "Try again after `retry_after`, with the same `Idempotency-Key` for a POST.",
     "unknown_field": "Correct the name: `detail` lists those that exist. If the field is newer than the server, update the server.",
-    "unsupported_media_type": "Send `Content-Type: application/json`.",
+    "unsupported_media_type": "Send `Content-Type: application/json`, and no `Content-Encoding`.",
     "upload_offset": "Send again from `next_offset` on.",
     "user_not_found": "Name one of `/etc/passwd` inside the sandbox, or leave `user` out.",
 }
