@@ -1,6 +1,6 @@
 //! What applications do with a sandbox beyond running a command: files and terminals, through all layers.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -13,9 +13,14 @@ use space_api::{
         FileChangeKind, ListQuery, MoveFile, PlaceQuery, RemoveQuery, StatQuery, WatchEvent, WatchQuery,
         WriteQuery,
     },
+    ports::{CreatePortToken, PortVisibility, SetPort, TOKEN_HEADER},
     terminal::TerminalSize,
 };
 use space_e2e::{Sandbox, wait};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -29,7 +34,8 @@ async fn files_and_terminals_do_as_asked() -> Result<()> {
     a_tree_goes_there_and_back_as_an_archive(&sandbox).await.context("an archive")?;
     a_watch_sees_what_a_command_does(&sandbox).await.context("a watch")?;
     a_transfer_that_is_dropped_leaves_no_process(&sandbox).await.context("dropped")?;
-    a_shell_has_a_terminal_that_can_be_resized(&sandbox).await.context("a shell")
+    a_shell_has_a_terminal_that_can_be_resized(&sandbox).await.context("a shell")?;
+    a_port_is_reached_by_who_may(&sandbox).await.context("a port")
 }
 
 fn place(path: impl AsRef<[u8]>) -> PlaceQuery {
@@ -190,4 +196,69 @@ async fn a_shell_has_a_terminal_that_can_be_resized(sandbox: &Sandbox) -> Result
     // As typed it is followed by something else.
     ensure!(screen.contains("/dev/pts/") && screen.contains("40 100\r\n"), "{screen}");
     Ok(())
+}
+
+/// Where `space up` has its edge, under names that no resolver of the host knows.
+const EDGE: &str = "127.0.0.1:8710";
+const SERVE: &str = "mkdir -p www && echo hello > www/index.html
+    setsid python3 -m http.server 8000 --bind 127.0.0.1 --directory www >/dev/null 2>&1 </dev/null &
+    for _ in $(seq 300); do curl -sfo /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.1; done; exit 1";
+
+async fn get(sandbox: &Sandbox, port: NonZeroU16, token: Option<&str>) -> Result<(u16, String)> {
+    let name = format!("{port}-{}.localhost:8710", sandbox.id.label());
+    let request = reqwest::Client::new().get(format!("http://{EDGE}/")).header("Host", name);
+    let request = match token {
+        Some(token) => request.header(TOKEN_HEADER, token),
+        None => request,
+    };
+    let response = request.timeout(Duration::from_mins(1)).send().await?;
+    Ok((response.status().as_u16(), response.text().await?))
+}
+
+async fn a_port_is_reached_by_who_may(sandbox: &Sandbox) -> Result<()> {
+    let (port, other) = (NonZeroU16::new(8000).context("8000")?, NonZeroU16::new(8001).context("8001")?);
+    let client = &sandbox.server.client;
+    let served = sandbox.sh(SERVE).await?;
+    ensure!(served.exit.code == Some(0), "{served}");
+
+    let token = client.port_token_create(sandbox.id, port, &CreatePortToken::default()).await?.token;
+    let token = token.context("a new token is shown")?;
+    ensure!(get(sandbox, port, None).await?.0 == 401, "private without a token");
+    ensure!(get(sandbox, port, Some(&token)).await? == (200, "hello\n".to_owned()), "private with its token");
+    ensure!(get(sandbox, other, Some(&token)).await?.0 == 401, "another port's token");
+    ensure!(raw(sandbox, port, &token).await?.ends_with("\r\n\r\nhello\n"), "bytes both ways");
+
+    client.port_set(sandbox.id, other, &SetPort { visibility: PortVisibility::Public }).await?;
+    // The edge keeps what it was told of a port for a while.
+    becomes(502, || get(sandbox, other, None)).await.context("public, and nothing listens")?;
+    client.port_tokens_revoke(sandbox.id, port).await?;
+    becomes(401, || get(sandbox, port, Some(&token))).await.context("a revoked token")
+}
+
+async fn becomes<F: Future<Output = Result<(u16, String)>>>(status: u16, ask: impl Fn() -> F) -> Result<()> {
+    wait::until("another answer", Duration::from_mins(1), || async {
+        let (answered, text) = ask().await?;
+        ensure!(answered == status, "{answered} {text}");
+        Ok(())
+    })
+    .await
+}
+
+/// What comes back over CONNECT, to the end; the request's direction is shut down first.
+async fn raw(sandbox: &Sandbox, port: NonZeroU16, token: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(EDGE).await?;
+    let name = format!("{port}-{}.localhost:{port}", sandbox.id.label());
+    let head =
+        format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\nProxy-Authorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await?);
+    }
+    ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    stream.shutdown().await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
