@@ -84,17 +84,20 @@ fn docstring(text: &str, indent: &str) -> String {
     }
 }
 
+/// Python's keywords in lower case: no name can be one of them.
+const KEYWORDS: [&str; 32] = [
+    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else",
+    "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not",
+    "or", "pass", "raise", "return", "try", "while", "with", "yield",
+];
+
 /// A name as Python lets it be one.
 fn identifier(name: &str) -> String {
     let name: String = name
         .chars()
         .map(|char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '_' })
         .collect();
-    if ["from", "in", "is", "class", "def", "global", "pass", "import"].contains(&name.as_str()) {
-        format!("{name}_")
-    } else {
-        name
-    }
+    if KEYWORDS.contains(&name.as_str()) { format!("{name}_") } else { name }
 }
 
 #[cfg(test)]

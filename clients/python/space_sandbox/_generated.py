@@ -196,7 +196,7 @@ class CreateJoinToken:
     """Body of `POST /v1/join-tokens`."""
 
     #: A node unless it says otherwise.
-    for: JoinTokenKind | None = None
+    kind: JoinTokenKind | None = None
     #: How long the token is good, 1 to 86400.
     valid_seconds: int | None = None
 
@@ -1468,7 +1468,7 @@ class Operations:
     ) -> JoinToken:
         """Create a join token.
 
-        Good for one node to join with, or with `for` for one edge, once. The answer shows it, this once.
+        Good for one node to join with, or with `kind` for one edge, once. The answer shows it, this once.
         """
         status, answer = self._transport.call(
             "POST",

@@ -69,7 +69,6 @@ pub struct CreateJoinToken {
     #[schema(minimum = 1, maximum = 86_400)]
     pub valid_seconds: u32,
     /// A node unless it says otherwise.
-    #[serde(rename = "for")]
     pub kind: JoinTokenKind,
 }
 

@@ -13,7 +13,7 @@ use crate::app::App;
 
 /// Create a join token
 ///
-/// Good for one node to join with, or with `for` for one edge, once. The answer shows it, this once.
+/// Good for one node to join with, or with `kind` for one edge, once. The answer shows it, this once.
 #[utoipa::path(post, path = "/v1/join-tokens", tag = "administration", request_body = CreateJoinToken,
     responses(
         (status = 201, description = "The token.", body = JoinToken),

@@ -186,7 +186,7 @@ async fn an_edge_joins_once_with_a_token_of_its_kind() {
     let (one, two) = (Asker::stranger(&world), Asker::stranger(&world));
     let for_node = token(&world, json!({})).await;
     assert_eq!(one.enrol(&for_node).await.unwrap_err().code(), Code::Unauthenticated);
-    let for_edge = token(&world, json!({"for": "edge"})).await;
+    let for_edge = token(&world, json!({"kind": "edge"})).await;
     let node = EnrolRequest {
         join_token: for_edge.clone(),
         csr_der: request(&one.key),
