@@ -65,7 +65,7 @@ pub struct ControlConfig {
 pub struct Limits {
     /// Connections of visitors, together.
     pub connections: usize,
-    /// Tunnels to one port, from this edge.
+    /// Tunnels to one port, from this edge. Who finds them all taken waits for up to `upstream_seconds`.
     pub tunnels_per_port: usize,
     /// For the head of a request, and for the first request of a connection.
     pub header_seconds: u64,

@@ -15,7 +15,10 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use space_runtime::tasks::Tasks;
 use space_types::PortHost;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tonic::{Code, Status};
 
 use crate::{EdgeCode, answer::Refusal, config::Limits, routes::Target, tunnel::Tunnel, workers::Workers};
@@ -134,7 +137,7 @@ impl Upstream {
     }
 
     async fn tunnel(&self, place: &Place) -> Result<Tunnel, Failure> {
-        let permit = self.permit(place.host).map_err(Failure::Refused)?;
+        let permit = self.permit(place.host).await.map_err(Failure::Refused)?;
         let client = self.workers.client(&place.target).map_err(|_bad_address| Failure::Moved)?;
         let opened = Tunnel::open(client, place.host, place.target.generation, self.deadline, permit).await;
         opened.map_err(|status| self.failure(place, &status))
@@ -175,19 +178,25 @@ impl Upstream {
         Ok(Sender::http2(sender, false))
     }
 
-    /// A place among the tunnels of the port.
-    fn permit(&self, host: PortHost) -> Result<OwnedSemaphorePermit, Refusal> {
+    /// A place among the tunnels of the port. Who comes in a crowd waits for those before.
+    async fn permit(&self, host: PortHost) -> Result<OwnedSemaphorePermit, Refusal> {
+        let permits = self.permits(host);
+        let detail =
+            format!("This port has {} connections already, which is the limit.", self.tunnels_per_port);
+        match timeout(self.deadline, permits.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(Refusal::new(EdgeCode::TooManyConnections, detail)),
+        }
+    }
+
+    fn permits(&self, host: PortHost) -> Arc<Semaphore> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         if !ports.contains_key(&host) {
             // Those without a tunnel are held by nobody else.
             ports.retain(|_, permits| Arc::strong_count(permits) > 1);
         }
         let new = || Arc::new(Semaphore::new(self.tunnels_per_port));
-        let permits = Arc::clone(ports.entry(host).or_insert_with(new));
-        drop(ports);
-        let detail =
-            format!("This port has {} connections already, which is the limit.", self.tunnels_per_port);
-        permits.try_acquire_owned().map_err(|_none| Refusal::new(EdgeCode::TooManyConnections, detail))
+        Arc::clone(ports.entry(host).or_insert_with(new))
     }
 
     fn failure(&self, place: &Place, status: &Status) -> Failure {

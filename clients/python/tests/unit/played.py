@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -102,7 +103,9 @@ class Played:
         self._listener.close()
         with self._lock:
             for sock in self._open:
-                sock.shutdown(socket.SHUT_RDWR)
+                # Of one that the client has closed already, nothing is left to shut down.
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
         for thread in [self._accepting, *self._threads]:
             thread.join(10)
 

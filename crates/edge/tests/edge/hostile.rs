@@ -100,7 +100,7 @@ async fn five_hundred_come_at_once() {
 
 #[tokio::test]
 async fn limits_are_said_clearly() {
-    let kit = Kit::with("connections = 2\ntunnels_per_port = 1", false).await;
+    let kit = Kit::with("connections = 2\ntunnels_per_port = 1\nupstream_seconds = 3", false).await;
     let port = kit.port(
         guest::program(async |stream| {
             let _held = stream;
