@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, linkat, openat, unlinkat},
     io::Errno,
     rand::{GetRandomFlags, getrandom},
 };
@@ -51,8 +51,14 @@ impl Draft {
 
     /// Gives it the target's name. From here to the end the job is not cancelled: between the two names that
     /// a replacement takes it would leave one behind.
-    pub(super) fn place(mut self, target: &Target, wanted: &Wanted) -> Result<(), Errno> {
+    /// What it is then: a new name changes its times, and with them its version.
+    pub(super) fn place(mut self, target: &Target, wanted: &Wanted) -> Result<Stat, Errno> {
         let _held = Uninterrupted::new();
+        self.give_name(target, wanted)?;
+        fstat(&self.file)
+    }
+
+    fn give_name(&mut self, target: &Target, wanted: &Wanted) -> Result<(), Errno> {
         if let Some(named) = &self.named {
             rename(target, &named.name, wanted.exclusive)?;
             self.named = None;
@@ -106,11 +112,37 @@ fn free_name() -> Result<Vec<u8>, Errno> {
 mod tests {
     use std::fs;
 
+    use rustix::time::{ClockId, clock_gettime};
+
     use super::*;
 
     fn target(directory: &std::path::Path) -> Target {
         let path = directory.join("f").into_os_string().into_encoded_bytes();
         Target::new(&path, false).unwrap()
+    }
+
+    /// Times of files go by a clock that ticks every few milliseconds.
+    fn next_tick() {
+        let now = || clock_gettime(ClockId::RealtimeCoarse);
+        let before = now();
+        while now() == before {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_was_placed_is_told_as_it_is_under_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path());
+        let wanted = Wanted { mode: Mode::from_raw_mode(0o644), owner: None, exclusive: false };
+        // The second one replaces the first.
+        for _ in 0..2 {
+            let draft = Draft::new(target.directory.as_fd()).unwrap();
+            next_tick();
+            let told = draft.place(&target, &wanted).unwrap();
+            let found = rustix::fs::stat(directory.path().join("f")).unwrap();
+            assert_eq!((told.st_ino, told.st_ctime_nsec), (found.st_ino, found.st_ctime_nsec));
+        }
     }
 
     #[test]
@@ -125,7 +157,7 @@ mod tests {
         for (exclusive, expected) in [(true, Ok(())), (false, Ok(())), (true, Err(Errno::EXIST))] {
             let wanted = Wanted { mode: Mode::from_raw_mode(0o644), owner: None, exclusive };
             let draft = Draft::named(target.directory.as_fd()).unwrap();
-            assert_eq!(draft.place(&target, &wanted), expected);
+            assert_eq!(draft.place(&target, &wanted).map(drop), expected);
             assert_eq!(names(), 1);
         }
         assert!(directory.path().join("f").exists());

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::{
     fs::{
-        Access, AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, accessat, fchmod, fchown, fstat, linkat,
+        Access, AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, accessat, fchmod, fchown, linkat,
         renameat_with, unlinkat,
     },
     io::Errno,
@@ -77,8 +77,7 @@ impl Context {
         self.link.send_opened(Opened::default())?;
         receive(&mut self.link, draft.file()).map_err(|error| error.at(&job.path))?;
         finish(draft.file(), wanted).map_err(&failed)?;
-        let stat = fstat(draft.file()).map_err(&failed)?;
-        draft.place(target, wanted).map_err(&failed)?;
+        let stat = draft.place(target, wanted).map_err(&failed)?;
         let info = self.infos.of(&stat, self.infos.absolute(&job.path), CWD, &job.path);
         Ok(Done { info: Some(info), ..Done::default() })
     }
