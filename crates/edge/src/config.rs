@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
 use serde::Deserialize;
+use space_enrol::ControlConfig;
 use space_runtime::telemetry::TelemetryConfig;
 
 pub const ENVIRONMENT_PREFIX: &str = "SPACE_EDGED";
@@ -45,21 +46,6 @@ pub struct TlsConfig {
     pub key: Utf8PathBuf,
 }
 
-/// How to reach and trust control.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ControlConfig {
-    /// `https://host:port` of the registry.
-    pub url: String,
-    /// The name that control's certificate is checked for.
-    #[serde(default = "default_server_name")]
-    pub server_name: String,
-    /// PEM of the authority that signs control's certificate. Needed to join; kept with the identity then.
-    pub authority: Option<Utf8PathBuf>,
-    /// A one-time token in a file. Needed to join.
-    pub join_token_file: Option<Utf8PathBuf>,
-}
-
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -83,14 +69,15 @@ fn default_name() -> String {
     "edge".to_owned()
 }
 
-fn default_server_name() -> String {
-    "control.space.internal".to_owned()
-}
-
 impl Config {
     /// The domain as host names are compared with it.
     pub(crate) fn normal_domain(&self) -> String {
         self.domain.trim_matches('.').to_ascii_lowercase()
+    }
+
+    /// Of the key and the certificate.
+    pub(crate) fn identity_dir(&self) -> Utf8PathBuf {
+        self.data_dir.join("identity")
     }
 }
 

@@ -1,47 +1,34 @@
-//! The way to control: one lazily made connection with the edge's current certificate.
+//! What the edge asks control.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use space_enrol::{ControlChannel, ControlConfig, Identity, LinkError};
 use space_node_proto::edge::{
     GetTokenKeysRequest, RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, edge_client::EdgeClient,
 };
 use space_types::PortHost;
 use tokio::sync::watch;
-use tonic::{
-    Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
-};
+use tonic::{Status, transport::Channel};
 
-use crate::{config::ControlConfig, enrol::Identity, parse::token::PublicKey};
+use crate::parse::token::PublicKey;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
-    #[error("control's address is not usable")]
-    Address(#[source] tonic::transport::Error),
-    #[error("control refused or could not be reached")]
-    Call(#[source] Box<Status>),
+    #[error(transparent)]
+    Link(#[from] LinkError),
     #[error("control sent a key of {0} bytes")]
     Key(usize),
 }
 
 impl From<Status> for ControlError {
     fn from(status: Status) -> Self {
-        Self::Call(Box::new(status))
+        Self::Link(status.into())
     }
 }
 
 /// Cheap to clone. Every call ends by the deadline.
 #[derive(Clone)]
-pub(crate) struct ControlLink {
-    config: ControlConfig,
-    deadline: Duration,
-    identity: watch::Receiver<Identity>,
-    /// The connection, and the certificate that it was made with.
-    channel: Arc<Mutex<Option<(String, Channel)>>>,
-}
+pub(crate) struct ControlLink(ControlChannel);
 
 impl ControlLink {
     pub(crate) fn new(
@@ -49,7 +36,7 @@ impl ControlLink {
         deadline: Duration,
         identity: watch::Receiver<Identity>,
     ) -> Self {
-        Self { config, deadline, identity, channel: Arc::default() }
+        Self(ControlChannel::new(config, deadline, identity))
     }
 
     /// The new certificate, PEM.
@@ -74,35 +61,7 @@ impl ControlLink {
         }
     }
 
-    fn client(&self) -> Result<EdgeClient<Channel>, ControlError> {
-        let identity = self.identity.borrow().clone();
-        let mut kept = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((certificate, channel)) = kept.as_ref()
-            && *certificate == identity.certificate_pem
-        {
-            return Ok(EdgeClient::new(channel.clone()));
-        }
-        let own = tonic::transport::Identity::from_pem(&identity.certificate_pem, &identity.key_pem);
-        let channel = endpoint(&self.config, self.deadline, &identity.authority_pem, Some(own))
-            .map_err(ControlError::Address)?
-            .connect_lazy();
-        *kept = Some((identity.certificate_pem, channel.clone()));
-        Ok(EdgeClient::new(channel))
+    fn client(&self) -> Result<EdgeClient<Channel>, LinkError> {
+        Ok(EdgeClient::new(self.0.get()?))
     }
-}
-
-/// Control's address, trusted by `authority_pem` alone.
-pub(crate) fn endpoint(
-    config: &ControlConfig,
-    deadline: Duration,
-    authority_pem: &str,
-    own: Option<tonic::transport::Identity>,
-) -> Result<Endpoint, tonic::transport::Error> {
-    let mut tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(authority_pem))
-        .domain_name(config.server_name.clone());
-    if let Some(own) = own {
-        tls = tls.identity(own);
-    }
-    Endpoint::from_shared(config.url.clone())?.connect_timeout(deadline).timeout(deadline).tls_config(tls)
 }

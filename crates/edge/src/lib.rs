@@ -27,7 +27,6 @@ mod upstream;
 mod workers;
 
 pub use codes::EdgeCode;
-pub use enrol::JoinError;
 pub use server::{Server, StartError};
 pub use tls::TlsError;
 

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use space_enrol::{JoinError, renew_forever};
 use space_runtime::{
     internal::{self, Metrics},
     tasks::Tasks,
@@ -11,7 +12,7 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::{
     config::Config,
     control::ControlLink,
-    enrol::{self, JoinError},
+    enrol::load_or_join,
     keys,
     parse::token::PublicKey,
     proxy::Proxy,
@@ -59,11 +60,15 @@ impl Server {
             .transpose()?;
         let (listener, address) = listen(config.listen).await?;
         let deadline = Duration::from_secs(config.limits.upstream_seconds);
-        let (identity_sender, identity) = watch::channel(enrol::load_or_join(config).await?);
+        let (identity_sender, identity) = watch::channel(load_or_join(config).await?);
         let control = ControlLink::new(config.control.clone(), deadline, identity.clone());
         let (keys_sender, keys) = watch::channel(Arc::<[PublicKey]>::from([]));
-        let directory = config.data_dir.join("identity");
-        tasks.spawn_cancellable("renewal", enrol::renew_forever(control.clone(), identity_sender, directory));
+        let renewing = control.clone();
+        let renewal = renew_forever(identity_sender, None, config.identity_dir(), move |csr_der| {
+            let control = renewing.clone();
+            async move { control.renew(csr_der).await }
+        });
+        tasks.spawn_cancellable("renewal", renewal);
         tasks.spawn_cancellable("token keys", keys::fetch_forever(control.clone(), keys_sender));
         let proxy = Proxy {
             domain,

@@ -9,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use space_enrol::Identity;
 use space_node_proto::ports::ports_client::PortsClient;
 use tokio::sync::watch;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-use crate::{enrol::Identity, routes::Target};
+use crate::routes::Target;
 
 const IDLE: Duration = Duration::from_mins(10);
 /// From so many channels on, idle ones are looked for at each new one.

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
+use space_enrol::ControlConfig;
 use space_types::{ByteSize, UidRange, VM_UIDS, WORKER_UIDS};
 
 use crate::disk::Room;
@@ -58,22 +59,6 @@ pub struct NodeConfig {
     pub deadlines: DeadlineConfig,
     #[serde(default)]
     pub telemetry: space_runtime::telemetry::TelemetryConfig,
-}
-
-/// How to reach and trust control.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ControlConfig {
-    /// `https://host:port` of the Registry.
-    pub url: String,
-    /// The name that control's certificate is checked for.
-    #[serde(default = "default_server_name")]
-    pub server_name: String,
-    /// PEM of the authority that signs control's certificate. Needed to join; kept with the identity then.
-    pub authority: Option<Utf8PathBuf>,
-    /// A one-time token, or the file that holds it. Needed to join.
-    pub join_token: Option<String>,
-    pub join_token_file: Option<Utf8PathBuf>,
 }
 
 /// The VMM, pinned by content.
@@ -264,9 +249,6 @@ impl NodeConfig {
     }
 }
 
-fn default_server_name() -> String {
-    "control.space.internal".to_owned()
-}
 fn default_data_dir() -> Utf8PathBuf {
     "/var/lib/space/node".into()
 }

@@ -4,6 +4,7 @@
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use space_enrol::{Identity, JoinError, renew_forever};
 use space_runtime::{internal, tasks::Tasks, telemetry::chain};
 use tokio::sync::watch;
 
@@ -12,7 +13,7 @@ use crate::{
     cgroup::CgroupParent,
     config::NodeConfig,
     disk::require_reflinks,
-    enrol::{ControlLink, Identity, JoinError, load_or_join, renew_forever},
+    enrol::{ControlLink, load_or_join},
     fc::vmm_version,
     fence::Fence,
     image::{BootFiles, BootFilesError, ImageStore, check_pinned},
@@ -99,7 +100,7 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
 
     let identity = load_or_join(&config, &layout.identity()).await?;
     let (identity_sender, identity) = watch::channel(identity);
-    let control = ControlLink::new(config.control.clone(), config.deadlines.clone(), identity.clone());
+    let control = ControlLink::new(config.control.clone(), config.deadlines.control(), identity.clone());
     let workers = Arc::new(WorkerContext {
         config: Arc::clone(&config),
         journal: journal.clone(),
@@ -140,7 +141,11 @@ pub async fn run(config: NodeConfig, metrics: internal::Metrics, tasks: &Tasks) 
     take_up(&node, &fleet, adopted, tasks);
     let fence = Fence::load(journal).await?;
     spawn_reports(&node, &control, &fence, boot_id, tasks);
-    let renewal = renew_forever(control, identity_sender, config.advertised_host(), layout.identity());
+    let renewal =
+        renew_forever(identity_sender, Some(config.advertised_host()), layout.identity(), move |csr_der| {
+            let control = control.clone();
+            async move { control.renew(csr_der).await }
+        });
     tasks.spawn_cancellable("renewal", renewal);
     listen(&config, metrics, NodeService { node, fleet, fence }, identity, tasks).await
 }

@@ -1,10 +1,11 @@
 //! What a visitor shows: tokens, taken off the request before anything else is done with it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use space_types::{PortClaims, PortHost};
 
 use crate::{
-    enrol::unix_now,
     parse::{
         cookies,
         token::{self, PublicKey},
@@ -63,6 +64,11 @@ fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
     }));
     tokens.truncate(MOST);
     tokens
+}
+
+/// Unix seconds, in which tokens end.
+pub(super) fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 
 /// Signatures that are checked for one request.

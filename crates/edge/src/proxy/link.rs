@@ -4,11 +4,13 @@
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::PathAndQuery};
 use space_types::PortClaims;
 
-use super::{Journey, credentials::cookie_name};
+use super::{
+    Journey,
+    credentials::{cookie_name, unix_now},
+};
 use crate::{
     Body,
     answer::{self, MARK, Refusal},
-    enrol::unix_now,
     parse::{query, token},
 };
 

@@ -10,18 +10,19 @@ use std::{
 };
 
 use camino::Utf8Path;
+use space_enrol::Identity;
 use space_node_proto::{
     common::{ObservedSandbox, Phase as Seen},
     node::SandboxConfig,
 };
 use space_runtime::tasks::Tasks;
-use space_types::{NodeId, SandboxId, TenantId};
+use space_types::{SandboxId, TenantId};
 use tokio::sync::watch;
 
 use super::*;
 use crate::{
     config::NodeConfig,
-    enrol::{ControlLink, Identity},
+    enrol::ControlLink,
     image::{BootFiles, ImageStore},
     slot::{SlotMaker, SlotPool},
     sys::{ProcessIdentity, Spawner},
@@ -174,14 +175,10 @@ fn config(directory: &Utf8Path) -> NodeConfig {
 }
 
 fn unreachable_control(config: &NodeConfig) -> ControlLink {
-    let identity = Identity {
-        node: NodeId::new(),
-        key_pem: String::new(),
-        certificate_pem: String::new(),
-        authority_pem: String::new(),
-    };
+    let identity =
+        Identity { key_pem: String::new(), certificate_pem: String::new(), authority_pem: String::new() };
     let (_sender, identity) = watch::channel(identity);
-    ControlLink::new(config.control.clone(), config.deadlines.clone(), identity)
+    ControlLink::new(config.control.clone(), config.deadlines.control(), identity)
 }
 
 #[tokio::test]

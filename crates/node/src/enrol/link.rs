@@ -1,59 +1,35 @@
-//! The way to control: one lazily made connection with this node's current certificate.
+//! What the node asks control.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use space_enrol::{ControlChannel, ControlConfig, Identity, LinkError};
 use space_node_proto::registry::{
-    HeartbeatReply, HeartbeatRequest, RenewReply, RenewRequest, ReportReply, ReportRequest, SignWorkerReply,
+    HeartbeatReply, HeartbeatRequest, RenewRequest, ReportReply, ReportRequest, SignWorkerReply,
     SignWorkerRequest, registry_client::RegistryClient,
 };
 use tokio::sync::watch;
-use tonic::{
-    Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
-};
+use tonic::transport::Channel;
 
-use super::Identity;
-use crate::config::{ControlConfig, DeadlineConfig};
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
-    #[error("control's address is not usable")]
-    Address(#[source] tonic::transport::Error),
-    #[error("control refused or could not be reached")]
-    Call(#[from] Box<Status>),
-}
-
-impl From<Status> for LinkError {
-    fn from(status: Status) -> Self {
-        Self::Call(Box::new(status))
-    }
-}
-
-/// Cheap to clone.
+/// Cheap to clone. Every call ends by the deadline.
 #[derive(Debug, Clone)]
-pub(crate) struct ControlLink {
-    config: ControlConfig,
-    deadlines: DeadlineConfig,
-    identity: watch::Receiver<Identity>,
-    /// The connection, and the certificate that it was made with.
-    channel: Arc<Mutex<Option<(String, Channel)>>>,
-}
+pub(crate) struct ControlLink(ControlChannel);
 
 impl ControlLink {
     pub(crate) fn new(
         config: ControlConfig,
-        deadlines: DeadlineConfig,
+        deadline: Duration,
         identity: watch::Receiver<Identity>,
     ) -> Self {
-        Self { config, deadlines, identity, channel: Arc::default() }
+        Self(ControlChannel::new(config, deadline, identity))
     }
 
     pub(crate) async fn sign_worker(&self, call: SignWorkerRequest) -> Result<SignWorkerReply, LinkError> {
         Ok(self.client()?.sign_worker(call).await?.into_inner())
     }
 
-    pub(crate) async fn renew(&self, call: RenewRequest) -> Result<RenewReply, LinkError> {
-        Ok(self.client()?.renew(call).await?.into_inner())
+    /// The new certificate, PEM.
+    pub(crate) async fn renew(&self, csr_der: Vec<u8>) -> Result<String, LinkError> {
+        Ok(self.client()?.renew(RenewRequest { csr_der }).await?.into_inner().certificate_pem)
     }
 
     pub(crate) async fn heartbeat(&self, call: HeartbeatRequest) -> Result<HeartbeatReply, LinkError> {
@@ -65,37 +41,6 @@ impl ControlLink {
     }
 
     fn client(&self) -> Result<RegistryClient<Channel>, LinkError> {
-        let identity = self.identity.borrow().clone();
-        let mut kept = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((certificate, channel)) = kept.as_ref()
-            && *certificate == identity.certificate_pem
-        {
-            return Ok(RegistryClient::new(channel.clone()));
-        }
-        let own = tonic::transport::Identity::from_pem(&identity.certificate_pem, &identity.key_pem);
-        let channel = endpoint(&self.config, &self.deadlines, &identity.authority_pem, Some(own))
-            .map_err(LinkError::Address)?
-            .connect_lazy();
-        *kept = Some((identity.certificate_pem, channel.clone()));
-        Ok(RegistryClient::new(channel))
+        Ok(RegistryClient::new(self.0.get()?))
     }
-}
-
-/// Control's address, trusted by `authority_pem` alone.
-pub(super) fn endpoint(
-    config: &ControlConfig,
-    deadlines: &DeadlineConfig,
-    authority_pem: &str,
-    own: Option<tonic::transport::Identity>,
-) -> Result<Endpoint, tonic::transport::Error> {
-    let mut tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(authority_pem))
-        .domain_name(config.server_name.clone());
-    if let Some(own) = own {
-        tls = tls.identity(own);
-    }
-    Endpoint::from_shared(config.url.clone())?
-        .connect_timeout(deadlines.control())
-        .timeout(deadlines.control())
-        .tls_config(tls)
 }

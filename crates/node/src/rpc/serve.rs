@@ -3,6 +3,7 @@
 
 use std::{io, net::TcpListener, time::Duration};
 
+use space_enrol::Identity;
 use space_node_proto::node::node_server::NodeServer;
 use space_runtime::tasks::Tasks;
 use tokio::sync::watch;
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Server, ServerTlsConfig};
 
 use super::NodeService;
-use crate::enrol::Identity;
 
 const LARGEST_REQUEST: usize = 256 * 1024;
 const TLS_HANDSHAKE: Duration = Duration::from_secs(10);

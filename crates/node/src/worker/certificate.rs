@@ -3,11 +3,12 @@
 
 use std::net::IpAddr;
 
+use space_enrol::{KeyError, Life, LinkError, new_key, signing_request};
 use space_node_proto::registry::SignWorkerRequest;
 use space_types::TenantId;
 use tokio::time::Instant;
 
-use crate::enrol::{ControlLink, KeyError, LinkError, SigningRequest, renewal_instant, time_left};
+use crate::enrol::ControlLink;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateError {
@@ -33,14 +34,15 @@ pub(super) async fn obtain(
     tenant: TenantId,
     address: IpAddr,
 ) -> Result<WorkerCertificate, CertificateError> {
-    let request = SigningRequest::new(&address.to_string())?;
-    let call = SignWorkerRequest { tenant_id: tenant.to_string(), csr_der: request.csr_der };
-    let signed = control.sign_worker(call).await?;
+    let private_key_pem = new_key()?;
+    let csr_der = signing_request(&private_key_pem, Some(&address.to_string()))?;
+    let signed = control.sign_worker(SignWorkerRequest { tenant_id: tenant.to_string(), csr_der }).await?;
+    let (life, now) = (Life::of(&signed.certificate_pem)?, Instant::now());
     Ok(WorkerCertificate {
-        renew_at: renewal_instant(&signed.certificate_pem)?,
-        expires_at: Instant::now() + time_left(&signed.certificate_pem)?,
+        renew_at: now + life.until_renewal,
+        expires_at: now + life.left,
         certificate_pem: signed.certificate_pem,
-        private_key_pem: request.key_pem,
+        private_key_pem,
         authority_pem: signed.authority_pem,
     })
 }
