@@ -15,6 +15,8 @@ mod codes;
 pub mod config;
 mod control;
 mod enrol;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod keys;
 pub mod parse;
 mod proxy;

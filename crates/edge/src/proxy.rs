@@ -11,7 +11,7 @@
 //!
 //! Nothing about a sandbox is said before it is known that the visitor may know it.
 
-mod credentials;
+pub(crate) mod credentials;
 mod forward;
 mod headers;
 mod link;

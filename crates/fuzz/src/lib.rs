@@ -4,7 +4,7 @@
 //! own, with the same bytes cut up another way, or with what is written back. What it allocates is counted.
 //!
 //! - [`TARGETS`]: all of them. A new parser of hostile bytes gets a line there, a file in `targets/` and seeds in
-//!   `corpus/<name>/`. The edge's own (authorities, cookies, links) belong here as well.
+//!   `corpus/<name>/`.
 //! - `tests/corpus.rs` runs the whole corpus through them with every unit test run, without a fuzzer.
 //! - `cargo xtask fuzz` runs them under libFuzzer with coverage (`instrument`), for as long as asked.
 
@@ -32,7 +32,7 @@ pub struct Target {
 const FRAMES_MEMORY: usize = 4 << 20;
 const TEXT_MEMORY: usize = 1 << 20;
 
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 17] = [
     Target {
         name: "guest_frames",
         input_bytes: 8 << 10,
@@ -73,8 +73,19 @@ pub const TARGETS: [Target; 11] = [
         run: targets::template_ref::run,
     },
     Target { name: "byte_range", input_bytes: 128, memory_bytes: TEXT_MEMORY, run: targets::byte_range::run },
+    text("edge_host", 512, targets::edge_host::run),
+    text("edge_cookies", 1 << 10, targets::edge_cookies::run),
+    text("edge_credentials", 2 << 10, targets::edge_credentials::run),
+    text("edge_query", 1 << 10, targets::edge_query::run),
+    text("edge_set_cookie", 512, targets::edge_set_cookie::run),
+    text("edge_token", 512, targets::edge_token::run),
     Target { name: "console", input_bytes: 2 << 10, memory_bytes: 1 << 20, run: targets::console::run },
 ];
+
+/// A target whose input is a line or a few.
+const fn text(name: &'static str, input_bytes: usize, run: fn(&[u8])) -> Target {
+    Target { name, input_bytes, memory_bytes: TEXT_MEMORY, run }
+}
 
 impl Target {
     /// Panics where a property breaks.

@@ -8,12 +8,14 @@ pub fn values<'a>(header: &'a str, name: &str) -> Vec<&'a str> {
     pairs(header).filter(|(key, _)| *key == name).map(|(_, value)| value).take(MOST).collect()
 }
 
-/// `header` without any cookie whose name is one of `names`, in any letter case; `None` if nothing is left.
+/// `header` without any cookie whose name is one of `names`, in any letter case; as it was sent if it has none of those,
+/// and `None` if nothing is left.
 pub fn without(header: &str, names: &[&str]) -> Option<String> {
-    let own = |key: &str| names.iter().any(|name| key.eq_ignore_ascii_case(name));
-    let kept: Vec<&str> =
-        header.split(';').map(str::trim).filter(|pair| !pair.is_empty() && !own(key_of(pair))).collect();
-    (!kept.is_empty()).then(|| kept.join("; "))
+    let own = |pair: &&str| names.iter().any(|name| key_of(pair).eq_ignore_ascii_case(name));
+    let cookies: Vec<&str> = header.split(';').map(str::trim).filter(|pair| !pair.is_empty()).collect();
+    let kept: Vec<&str> = cookies.iter().copied().filter(|pair| !own(pair)).collect();
+    let text = if kept.len() == cookies.len() { header.to_owned() } else { kept.join("; ") };
+    (!kept.is_empty()).then_some(text)
 }
 
 fn pairs(header: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -50,6 +52,8 @@ mod tests {
         );
         assert_eq!(without("space_port=t", &names), None);
         assert_eq!(without("space_port", &names), None);
+        assert_eq!(without("a=1;b=2 ;c", &names).as_deref(), Some("a=1;b=2 ;c"), "as it was sent");
+        assert_eq!(without(" ; ", &names), None);
     }
 
     proptest! {

@@ -18,7 +18,7 @@ pub(super) const HEADER: HeaderName = HeaderName::from_static("x-space-port-toke
 const SECURE_COOKIE: &str = "__Host-space_port";
 const PLAIN_COOKIE: &str = "space_port";
 /// Both are the edge's own, whichever is in use.
-pub(super) const COOKIES: [&str; 2] = [SECURE_COOKIE, PLAIN_COOKIE];
+pub(crate) const COOKIES: [&str; 2] = [SECURE_COOKIE, PLAIN_COOKIE];
 
 pub(super) const fn cookie_name(tls: bool) -> &'static str {
     if tls { SECURE_COOKIE } else { PLAIN_COOKIE }
@@ -32,8 +32,7 @@ pub(super) struct Credentials {
 
 impl Credentials {
     pub(super) fn take<B>(request: &mut Request<B>, host: PortHost, keys: &[PublicKey], tls: bool) -> Self {
-        let tokens = shown(request, cookie_name(tls));
-        strip(request.headers_mut());
+        let tokens = take_tokens(request, tls);
         let now = unix_now();
         let claims: Vec<_> = tokens.iter().filter_map(|text| token::check(text, keys, host, now)).collect();
         Self { claims, unchecked: keys.is_empty() }
@@ -48,6 +47,13 @@ impl Credentials {
     pub(super) fn unchecked(&self) -> bool {
         self.unchecked
     }
+}
+
+/// What may be a token, at most [`MOST`]; the request is left without any.
+pub(crate) fn take_tokens<B>(request: &mut Request<B>, tls: bool) -> Vec<String> {
+    let tokens = shown(request, cookie_name(tls));
+    strip(request.headers_mut());
+    tokens
 }
 
 fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
