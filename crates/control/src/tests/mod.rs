@@ -5,6 +5,7 @@ mod authorisation;
 mod chaos;
 mod commands;
 mod conformance;
+mod edges;
 mod events;
 mod faults;
 mod files;
