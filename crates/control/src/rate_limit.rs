@@ -3,22 +3,17 @@
 //! All of it is in this process's memory. A limit that replicas share would cost each request what it is there to
 //! protect; what several replicas mean is in `docs/design/0004-tenancy.md`.
 
-mod bucket;
-mod buckets;
-mod peer_address;
-
 use std::{
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+pub(crate) use space_runtime::rate::PeerAddress;
+use space_runtime::rate::{Buckets, Rate};
 use space_types::{KeyId, TenantId};
 
-use self::{bucket::Rate, buckets::Buckets};
 use crate::config::RateLimitsConfig;
-
-pub(crate) use peer_address::PeerAddress;
 
 /// What there was too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

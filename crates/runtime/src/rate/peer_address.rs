@@ -1,14 +1,14 @@
-//! Whom failures are counted for: an IPv4 address, or the /64 of an IPv6 address, which one customer of a provider has
+//! Whom requests are counted for: an IPv4 address, or the /64 of an IPv6 address, which one customer of a provider has
 //! for itself and can fill with addresses at will.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The other end of the connection, as the socket has it. What a header says of it is anybody's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct PeerAddress(IpAddr);
+pub struct PeerAddress(IpAddr);
 
 impl PeerAddress {
-    pub(crate) fn new(address: IpAddr) -> Self {
+    pub fn new(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(IpAddr::V4(address)),
             IpAddr::V6(address) => {

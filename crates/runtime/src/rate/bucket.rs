@@ -9,7 +9,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 /// How fast, and how many at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// In which one token comes back. Rounded up: never faster than was asked for.
     interval: Duration,
     burst: NonZeroU32,
@@ -17,7 +17,7 @@ pub(crate) struct Rate {
 
 impl Rate {
     /// None where `tokens` is 0: no limit. A burst of 0 would let nothing through, and counts as 1.
-    pub(crate) fn new(tokens: u32, per: Duration, burst: u32) -> Option<Self> {
+    pub fn new(tokens: u32, per: Duration, burst: u32) -> Option<Self> {
         let tokens = NonZeroU32::new(tokens)?;
         let nanoseconds = per.as_nanos().div_ceil(u128::from(tokens.get()));
         let interval = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
@@ -33,22 +33,22 @@ impl Rate {
 /// Times are since one moment that all calls share. One that lies before an earlier call's does no harm: calls from
 /// several threads may come out of order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     full_at: Duration,
 }
 
 impl Bucket {
-    pub(crate) fn is_full(self, now: Duration) -> bool {
+    pub fn is_full(self, now: Duration) -> bool {
         self.full_at <= now
     }
 
     /// How long until there is a token; zero: there is one.
-    pub(crate) fn wait(self, rate: Rate, now: Duration) -> Duration {
+    pub fn wait(self, rate: Rate, now: Duration) -> Duration {
         self.after_one(rate, now).saturating_sub(now.saturating_add(rate.span()))
     }
 
     /// Takes a token, also one that is not there: then it is owed. Ask [`Bucket::wait`] before.
-    pub(crate) fn take(&mut self, rate: Rate, now: Duration) {
+    pub fn take(&mut self, rate: Rate, now: Duration) {
         self.full_at = self.after_one(rate, now);
     }
 

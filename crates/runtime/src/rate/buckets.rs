@@ -10,11 +10,11 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 use super::bucket::{Bucket, Rate};
 
 /// About 4 MiB for the largest key.
-pub(super) const MOST: usize = 1 << 16;
+const MOST: usize = 1 << 16;
 const FEWEST: usize = 1 << 10;
 
 #[derive(Debug)]
-pub(super) struct Buckets<K> {
+pub struct Buckets<K> {
     rate: Option<Rate>,
     by_owner: HashMap<K, Bucket>,
     /// With so many the full ones are forgotten.
@@ -23,19 +23,19 @@ pub(super) struct Buckets<K> {
 
 impl<K: Eq + Hash> Buckets<K> {
     /// No rate: no limit.
-    pub(super) fn new(rate: Option<Rate>) -> Self {
+    pub fn new(rate: Option<Rate>) -> Self {
         Self { rate, by_owner: HashMap::new(), sweep_at: FEWEST }
     }
 
     /// How long until a request of this owner may pass; zero: now.
-    pub(super) fn wait(&self, owner: &K, now: Duration) -> Duration {
+    pub fn wait(&self, owner: &K, now: Duration) -> Duration {
         match (self.rate, self.by_owner.get(owner)) {
             (Some(rate), Some(bucket)) => bucket.wait(rate, now),
             (Some(_), None) | (None, _) => Duration::ZERO,
         }
     }
 
-    pub(super) fn take(&mut self, owner: K, now: Duration) {
+    pub fn take(&mut self, owner: K, now: Duration) {
         let Some(rate) = self.rate else { return };
         if self.by_owner.len() >= self.sweep_at && !self.by_owner.contains_key(&owner) {
             self.sweep(now);
