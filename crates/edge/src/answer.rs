@@ -1,6 +1,8 @@
 //! The edge's own answers: a problem for programs, a small page for people. Nothing that a visitor or a guest sent is
 //! in one.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body_util::{BodyExt as _, Empty, Full};
@@ -15,11 +17,17 @@ pub(crate) const MARK: HeaderName = HeaderName::from_static("x-space-edge");
 pub(crate) struct Refusal {
     pub(crate) code: EdgeCode,
     pub(crate) detail: String,
+    /// When the same may fare better.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
     pub(crate) fn new(code: EdgeCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code, detail: detail.into(), retry_after: None }
+    }
+
+    pub(crate) fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
     }
 
     /// The same for whatever is wrong: a stranger learns nothing from it.
@@ -42,7 +50,27 @@ impl Refusal {
         if self.code == EdgeCode::PortUnauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("SpacePort"));
         }
+        if let Some(seconds) = self.retry_after_seconds() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         response
+    }
+
+    /// The same for a connection whose request is not read, as bytes of HTTP/1.1.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let (status, code, body) = (self.code.status(), self.code.code(), self.problem());
+        let retry = self.retry_after_seconds().map(|seconds| format!("Retry-After: {seconds}\r\n"));
+        let (retry, length) = (retry.unwrap_or_default(), body.len());
+        format!(
+            "HTTP/1.1 {status}\r\nX-Space-Edge: {code}\r\nContent-Type: {PROBLEM}\r\n{retry}\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+
+    /// Rounded up.
+    fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
     }
 
     fn problem(&self) -> String {
@@ -105,6 +133,17 @@ mod tests {
         assert!(!accepts("*/*"));
         assert!(!accepts("application/json"));
         assert!(!wants_page(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn an_answer_in_bytes_is_as_long_as_it_says_and_names_the_time() {
+        let refusal = Refusal::new(EdgeCode::AddressLimited, "é").retry_after(Duration::from_millis(1001));
+        let text = String::from_utf8(refusal.into_bytes()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{head}");
+        assert!(head.contains("\r\nRetry-After: 2\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap()["code"], "address_limited");
     }
 
     #[test]

@@ -38,6 +38,7 @@ edge_codes! {
     PortUnsupported = "port_unsupported", NOT_IMPLEMENTED, "The sandbox's agent has no tunnels";
     SandboxUnreachable = "sandbox_unreachable", SERVICE_UNAVAILABLE, "The sandbox does not answer";
     TooManyConnections = "too_many_connections", SERVICE_UNAVAILABLE, "There are too many connections";
+    AddressLimited = "address_limited", TOO_MANY_REQUESTS, "Too much comes from this address";
     EdgeUnavailable = "edge_unavailable", SERVICE_UNAVAILABLE, "The edge can't ask the control plane";
 }
 

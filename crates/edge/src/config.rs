@@ -51,17 +51,36 @@ pub struct TlsConfig {
 pub struct Limits {
     /// Connections of visitors, together.
     pub connections: usize,
+    /// Connections of one address, or of a /64 in IPv6, with the tunnels that outlive them. 0: as many as there are.
+    /// Where a proxy in front stands for all visitors, it is one address: set this and the next to 0 there.
+    pub address_connections: usize,
+    /// Requests a second that one address may send in the long run. 0: as many as it likes.
+    pub address_requests_per_second: u32,
+    /// Requests that it may send at once after a rest.
+    pub address_requests_burst: u32,
     /// Tunnels to one port, from this edge. Who finds them all taken waits for up to `upstream_seconds`.
     pub tunnels_per_port: usize,
-    /// For the head of a request, and for the first request of a connection.
+    /// For the head of a request, and for the first request of a connection; for a TLS handshake too, which never gets
+    /// more than 10.
     pub header_seconds: u64,
     /// For the wait on control and on a worker.
     pub upstream_seconds: u64,
+    /// What requests under way get to finish when the edge is told to stop. Tunnels end then at the latest.
+    pub drain_seconds: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 16_384, tunnels_per_port: 256, header_seconds: 15, upstream_seconds: 10 }
+        Self {
+            connections: 16_384,
+            address_connections: 1024,
+            address_requests_per_second: 500,
+            address_requests_burst: 2000,
+            tunnels_per_port: 256,
+            header_seconds: 15,
+            upstream_seconds: 10,
+            drain_seconds: 15,
+        }
     }
 }
 

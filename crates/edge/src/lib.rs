@@ -10,6 +10,7 @@
 //! Both sides are hostile, the visitor and the guest; everything read from either is in [`parse`] or in hyper.
 //! The decision is `docs/design/0007-the-edge-and-ports.md`.
 
+mod addresses;
 mod answer;
 mod codes;
 pub mod config;
@@ -25,6 +26,7 @@ mod serve;
 mod server;
 mod tls;
 mod tunnel;
+mod turn_away;
 mod upstream;
 mod workers;
 

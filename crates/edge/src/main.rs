@@ -11,9 +11,6 @@ use space_edge::{
 };
 use space_runtime::{config, internal, tasks::Tasks, telemetry};
 
-/// What requests get to finish at shutdown.
-const DRAIN: Duration = Duration::from_secs(15);
-
 #[derive(Parser)]
 #[command(name = "space-edged", version, about = "The front door of sandboxes' ports")]
 struct Arguments {
@@ -52,7 +49,7 @@ async fn serve(path: Option<&Utf8Path>) -> anyhow::Result<()> {
         "serving"
     );
     tasks.until_signal().await.context("cannot wait for signals")?;
-    tasks.finish(DRAIN).await;
+    tasks.finish(Duration::from_secs(config.limits.drain_seconds)).await;
     tracing::info!("ended");
     Ok(())
 }

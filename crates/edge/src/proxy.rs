@@ -2,6 +2,7 @@
 //!
 //! | step | refused with |
 //! |---|---|
+//! | the visitor's address sends no faster than it may | 429 |
 //! | [`shape`]: one reading of it only | 400 |
 //! | the host names a port | 404 |
 //! | [`credentials`] are taken off the request, checked with public keys | |
@@ -18,7 +19,7 @@ mod link;
 mod shape;
 mod splice;
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
@@ -28,11 +29,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     Body, EdgeCode,
+    addresses::{Addresses, Place},
     answer::{Refusal, wants_page},
     keys::TokenKeys,
     parse::host::port_host,
     routes::{Route, RouteError, Routes},
-    upstream::{Failure, Open, Place, Upstream, unreachable_sandbox},
+    upstream::{self, Failure, Open, Upstream, unreachable_sandbox},
 };
 use credentials::Credentials;
 
@@ -41,12 +43,19 @@ use credentials::Credentials;
 pub(crate) struct Visitor {
     pub(crate) ip: IpAddr,
     pub(crate) tls: bool,
-    /// The place among all connections. Whatever outlives the connection holds it.
-    pub(crate) permit: Arc<OwnedSemaphorePermit>,
+    /// Whatever outlives the connection holds it.
+    pub(crate) place: Arc<Held>,
 }
+
+/// A connection's places among all connections, and among those of its address.
+pub(crate) struct Held(
+    #[expect(dead_code, reason = "held, not read")] pub(crate) OwnedSemaphorePermit,
+    #[expect(dead_code, reason = "held, not read")] pub(crate) Place,
+);
 
 pub(crate) struct Proxy {
     pub(crate) domain: String,
+    pub(crate) addresses: Arc<Addresses>,
     pub(crate) keys: TokenKeys,
     pub(crate) routes: Routes,
     pub(crate) upstream: Upstream,
@@ -86,6 +95,7 @@ impl Proxy {
         visitor: &Visitor,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
+        self.addresses.request(visitor.ip).map_err(too_fast)?;
         let authority = shape::authority(&request)?;
         let host = port_host(&authority, &self.domain)
             .ok_or_else(|| Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>."))?;
@@ -120,14 +130,14 @@ impl Journey<'_> {
 
     /// What `open` opens at the place that the route leads to. If it leads nowhere, it is asked for again, once; and
     /// authorised again, since it may say something else now.
-    async fn reach<O: Open>(&self, open: &O) -> Result<(Place, O::Opened), Refusal> {
+    async fn reach<O: Open>(&self, open: &O) -> Result<(upstream::Place, O::Opened), Refusal> {
         for last in [false, true] {
             let route = self.route().await?;
             let Some(target) = route.target.clone() else {
                 let detail = format!("The sandbox is {}.", route.state);
                 return Err(Refusal::new(EdgeCode::PortSandboxNotRunning, detail));
             };
-            let place = Place { host: self.host, target };
+            let place = upstream::Place { host: self.host, target };
             match open.open(&self.proxy.upstream, &place).await {
                 Ok(opened) => return Ok((place, opened)),
                 Err(Failure::Refused(refusal)) => return Err(refusal),
@@ -139,6 +149,11 @@ impl Journey<'_> {
         }
         Err(unreachable_sandbox())
     }
+}
+
+fn too_fast(wait: Duration) -> Refusal {
+    let detail = "Requests come from this address faster than they may.";
+    Refusal::new(EdgeCode::AddressLimited, detail).retry_after(wait)
 }
 
 fn unavailable() -> Refusal {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,7 +19,7 @@ use rustix::net::sockopt;
 use rustls::ServerConfig;
 use space_runtime::tasks::Tasks;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::{sleep, timeout},
@@ -27,8 +27,12 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    EdgeCode,
+    addresses::Addresses,
+    answer::Refusal,
     config::Limits,
-    proxy::{Proxy, Visitor},
+    proxy::{Held, Proxy, Visitor},
+    turn_away::TurnAway,
 };
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -39,15 +43,10 @@ const STREAMS: u32 = 256;
 const RESETS: usize = 64;
 /// After a failed accept, which means that descriptors have run out: the kernel does not say when they come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// For the answer to one visitor too many.
-const TURN_AWAY: Duration = Duration::from_secs(1);
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nX-Space-Edge: too_many_connections\r\n\
-    Content-Type: application/problem+json\r\nContent-Length: 142\r\nRetry-After: 5\r\nConnection: close\r\n\r\n\
-    {\"type\":\"/problems/edge/too_many_connections\",\"title\":\"There are too many connections\",\
-    \"status\":503,\"code\":\"too_many_connections\",\"detail\":\"\"}";
 
 pub(crate) struct Acceptor {
     pub(crate) proxy: Arc<Proxy>,
+    pub(crate) addresses: Arc<Addresses>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) limits: Limits,
     pub(crate) tasks: Tasks,
@@ -58,6 +57,7 @@ impl Acceptor {
     pub(crate) async fn serve(self, listener: TcpListener) {
         let acceptor = Arc::new(self);
         let permits = Arc::new(Semaphore::new(acceptor.limits.connections));
+        let away = TurnAway::new(acceptor.tls.is_some(), &acceptor.tasks);
         let shutdown = acceptor.tasks.shutdown_token();
         while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
             let (stream, peer) = match accepted {
@@ -68,29 +68,31 @@ impl Acceptor {
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-                acceptor.turn_away(stream);
-                continue;
+            let place = match acceptor.place(&permits, peer.ip()) {
+                Ok(held) => Arc::new(held),
+                Err(refusal) => {
+                    away.with(refusal, stream);
+                    continue;
+                }
             };
-            let visitor = Visitor { ip: peer.ip(), tls: acceptor.tls.is_some(), permit: Arc::new(permit) };
+            let visitor = Visitor { ip: peer.ip(), tls: acceptor.tls.is_some(), place };
             let connection = Arc::clone(&acceptor).connection(stream, peer, visitor);
             acceptor.tasks.spawn("connection", connection);
         }
     }
 
-    /// Says why in plain HTTP; a TLS handshake would cost more than a visitor too many may.
-    fn turn_away(&self, mut stream: TcpStream) {
-        metrics::counter!("edge_requests_total", "outcome" => "too_many_connections").increment(1);
-        if self.tls.is_none() {
-            // Without waiting: an answer fits into the socket's buffer, or there is none.
-            self.tasks.spawn_cancellable("turned away", async move {
-                let said = async {
-                    stream.write_all(FULL).await?;
-                    stream.shutdown().await
-                };
-                drop(timeout(TURN_AWAY, said).await);
-            });
-        }
+    fn place(&self, permits: &Arc<Semaphore>, ip: IpAddr) -> Result<Held, Refusal> {
+        let of_all = Arc::clone(permits).try_acquire_owned().map_err(|_none_left| {
+            Refusal::new(EdgeCode::TooManyConnections, "The edge has as many connections as it may have.")
+        })?;
+        let of_address = self.addresses.connect(ip).ok_or_else(|| {
+            Refusal::new(EdgeCode::AddressLimited, "This address has as many connections as it may have.")
+        })?;
+        Ok(Held(of_all, of_address))
+    }
+
+    fn header_time(&self) -> Duration {
+        Duration::from_secs(self.limits.header_seconds)
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, visitor: Visitor) {
@@ -98,7 +100,8 @@ impl Acceptor {
             return tracing::debug!(%peer, %error, "a connection ended at once");
         }
         let Some(config) = self.tls.clone() else { return self.http(stream, visitor).await };
-        match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
+        let deadline = HANDSHAKE.min(self.header_time());
+        match timeout(deadline, TlsAcceptor::from(config).accept(stream)).await {
             Ok(Ok(stream)) => self.http(stream, visitor).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
             Err(_elapsed) => tracing::debug!(%peer, "a TLS handshake took too long"),
@@ -109,7 +112,7 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let header_time = Duration::from_secs(self.limits.header_seconds);
+        let header_time = self.header_time();
         let asked = Arc::new(AtomicBool::new(false));
         let service = {
             let (proxy, asked) = (Arc::clone(&self.proxy), Arc::clone(&asked));
@@ -170,17 +173,4 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
     sockopt::set_tcp_keepcnt(stream, 4)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_answer_to_one_too_many_is_as_long_as_it_says() {
-        let text = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
-        serde_json::from_str::<serde_json::Value>(body).unwrap();
-    }
 }

@@ -10,6 +10,7 @@ use space_runtime::{
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
+    addresses::Addresses,
     config::Config,
     control::ControlLink,
     enrol::load_or_join,
@@ -70,8 +71,10 @@ impl Server {
         });
         tasks.spawn_cancellable("renewal", renewal);
         tasks.spawn_cancellable("token keys", keys::fetch_forever(control.clone(), keys_sender));
+        let addresses = Addresses::new(&config.limits);
         let proxy = Proxy {
             domain,
+            addresses: Arc::clone(&addresses),
             keys: keys.clone(),
             routes: Routes::new(control),
             upstream: Upstream::new(Workers::new(identity, deadline), config.limits, tasks),
@@ -81,7 +84,8 @@ impl Server {
             tasks.spawn_cancellable("certificate", Arc::clone(&current).reload_forever(files));
             Arc::new(server_config(&current))
         });
-        let acceptor = Acceptor { proxy: Arc::new(proxy), tls, limits: config.limits, tasks: tasks.clone() };
+        let (proxy, limits, tasks_of_it) = (Arc::new(proxy), config.limits, tasks.clone());
+        let acceptor = Acceptor { proxy, addresses, tls, limits, tasks: tasks_of_it };
         tasks.spawn("visitors", acceptor.serve(listener));
         let internal_address = serve_internal(config, tasks, metrics, keys.clone()).await?;
         Ok(Self { address, internal_address, ready: keys })

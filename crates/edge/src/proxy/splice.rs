@@ -19,9 +19,9 @@ impl Journey<'_> {
     pub(super) async fn connect(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let (_, tunnel) = self.reach(&RawBytes).await?;
         let visitor_side = hyper::upgrade::on(&mut request);
-        let permit = self.visitor.permit.clone();
+        let place = self.visitor.place.clone();
         self.proxy.tasks.spawn("connect", async move {
-            let _permit = permit;
+            let _place = place;
             if let Ok(visitor) = visitor_side.await {
                 splice(visitor, tunnel).await;
             }
@@ -30,9 +30,9 @@ impl Journey<'_> {
     }
 
     pub(super) fn splice_upgraded(&self, visitor_side: OnUpgrade, guest_side: OnUpgrade) {
-        let permit = self.visitor.permit.clone();
+        let place = self.visitor.place.clone();
         self.proxy.tasks.spawn("upgraded", async move {
-            let _permit = permit;
+            let _place = place;
             if let Ok((visitor, guest)) = futures::try_join!(visitor_side, guest_side) {
                 splice(visitor, TokioIo::new(guest)).await;
             }

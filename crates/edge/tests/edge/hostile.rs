@@ -53,6 +53,93 @@ async fn those_who_say_nothing_or_say_it_slowly_are_cut_off() {
     }
 }
 
+/// Sends a byte every now and then until the edge has closed; how long that took.
+async fn drip(mut stream: tokio::net::TcpStream) -> Duration {
+    let begun = Instant::now();
+    within(async {
+        let mut answer = [0; 1024];
+        loop {
+            tokio::select! {
+                count = stream.read(&mut answer) => if count.unwrap_or(0) == 0 { return },
+                () = tokio::time::sleep(Duration::from_millis(100)) => drop(stream.write_all(b"x").await),
+            }
+        }
+    })
+    .await;
+    begun.elapsed()
+}
+
+#[tokio::test]
+async fn a_head_that_drips_has_no_more_time_than_any() {
+    let kit = Kit::with("header_seconds = 1", false).await;
+    let port = kit.port(guest::echo().await, true);
+    let head = format!("GET / HTTP/1.1\r\nHost: {}\r\nX: ", port.name());
+    let mut first = kit.connect().await;
+    first.write_all(head.as_bytes()).await.unwrap();
+    // Nor has the second one of a connection.
+    let mut second = kit.connect().await;
+    second.write_all(format!("{head}\r\n\r\n{head}").as_bytes()).await.unwrap();
+    for elapsed in within(futures::future::join_all([drip(first), drip(second)])).await {
+        assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&elapsed), "{elapsed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_drips_has_no_more_time_either() {
+    let kit = Kit::with("header_seconds = 1", true).await;
+    let mut stream = kit.connect().await;
+    // A record of a handshake, and of 16,000 bytes.
+    stream.write_all(&[22, 3, 1, 0x3e, 0x80, 1]).await.unwrap();
+    let elapsed = drip(stream).await;
+    assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&elapsed), "{elapsed:?}");
+}
+
+#[tokio::test]
+async fn a_body_may_take_longer_than_a_head() {
+    let kit = Kit::with("header_seconds = 1", false).await;
+    let port = kit.port(guest::echo().await, true);
+    let mut stream = kit.connect().await;
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\nConnection: close\r\n\r\n", port.name());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for byte in b"slow" {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        stream.write_all(&[*byte]).await.unwrap();
+    }
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("slow"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_no_whole_one() {
+    let kit = Kit::new().await;
+    let (sender, mut seen) = tokio::sync::mpsc::channel(1);
+    let program = guest::http(move |request| {
+        let sender = sender.clone();
+        async move {
+            let whole = http_body_util::BodyExt::collect(request.into_body()).await.is_ok();
+            sender.send(whole).await.unwrap();
+            guest::text("")
+        }
+    });
+    let port = kit.port(program.await, true);
+    let mut stream = kit.connect().await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 10\r\n\r\nhalf", port.name());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(within(seen.recv()).await, Some(false));
+}
+
+#[tokio::test]
+async fn more_fields_than_a_head_may_have_are_refused() {
+    let kit = Kit::new().await;
+    let port = kit.port(guest::mirror().await, true);
+    let many = "X: 1\r\n".repeat(200);
+    let answer = kit.raw(&format!("GET / HTTP/1.1\r\nHost: {}\r\n{many}\r\n", port.name())).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let kit = Kit::new().await;

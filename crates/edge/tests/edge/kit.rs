@@ -37,8 +37,8 @@ pub(crate) struct Kit {
     pub(crate) worker: Arc<Worker>,
     pub(crate) authority: Authority,
     signer: Ed25519KeyPair,
-    tasks: Tasks,
-    _directory: tempfile::TempDir,
+    pub(crate) tasks: Tasks,
+    directory: tempfile::TempDir,
     tenant: TenantId,
     node: NodeId,
     tls: bool,
@@ -78,11 +78,19 @@ impl Kit {
             authority,
             signer,
             tasks,
-            _directory: directory,
+            directory,
             tenant,
             node,
             tls,
         }
+    }
+
+    pub(crate) fn directory(&self) -> &Utf8Path {
+        self.directory.path().try_into().unwrap()
+    }
+
+    pub(crate) fn config_file(&self) -> camino::Utf8PathBuf {
+        self.directory().join("edged.toml")
     }
 
     /// A running sandbox's port, behind which the program at `address` is.

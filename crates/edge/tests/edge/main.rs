@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
 
+mod addresses;
 mod authorising;
 mod bytes;
+mod drain;
 mod hostile;
 mod http;
+mod http2;
 mod kit;
 mod outage;
