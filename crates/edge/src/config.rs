@@ -7,6 +7,8 @@ use serde::Deserialize;
 use space_enrol::ControlConfig;
 use space_runtime::telemetry::TelemetryConfig;
 
+use crate::network::Network;
+
 pub const ENVIRONMENT_PREFIX: &str = "SPACE_EDGED";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -25,6 +27,9 @@ pub struct Config {
     /// None: plain HTTP, for one machine or behind something that terminates TLS.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
+    /// None: whoever connects is the visitor.
+    #[serde(default)]
+    pub proxy_protocol: Option<ProxyProtocolConfig>,
     pub control: ControlConfig,
     /// `/metrics`, `/healthz` and `/readyz`, in plain HTTP. None where it is not set.
     #[serde(default)]
@@ -46,13 +51,22 @@ pub struct TlsConfig {
     pub key: Utf8PathBuf,
 }
 
+/// Behind load balancers that say whom a connection is for, in the PROXY protocol, version 1 or 2.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyProtocolConfig {
+    /// Their addresses and networks. Connections from there have to begin with it; from elsewhere nobody is believed.
+    pub trusted: Vec<Network>,
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Connections of visitors, together.
     pub connections: usize,
     /// Connections of one address, or of a /64 in IPv6, with the tunnels that outlive them. 0: as many as there are.
-    /// Where a proxy in front stands for all visitors, it is one address: set this and the next to 0 there.
+    /// A proxy in front that stands for all visitors is one address: configure `proxy_protocol`, or set this and the next
+    /// to 0.
     pub address_connections: usize,
     /// Requests a second that one address may send in the long run. 0: as many as it likes.
     pub address_requests_per_second: u32,

@@ -19,7 +19,9 @@ mod enrol;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod keys;
+mod network;
 pub mod parse;
+mod proxied;
 mod proxy;
 mod routes;
 mod serve;

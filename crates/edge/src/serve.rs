@@ -1,8 +1,9 @@
-//! Accepting visitors: TLS or plain, HTTP/1.1 or HTTP/2, and a deadline on everything that a silent one could hold open.
+//! Accepting visitors: who they are, TLS or plain, HTTP/1.1 or HTTP/2, and a deadline on everything that a silent one
+//! could hold open.
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,11 +18,11 @@ use hyper_util::{
 };
 use rustix::net::sockopt;
 use rustls::ServerConfig;
-use space_runtime::tasks::Tasks;
+use space_runtime::{tasks::Tasks, telemetry::chain};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +32,7 @@ use crate::{
     addresses::Addresses,
     answer::Refusal,
     config::Limits,
+    proxied::Proxies,
     proxy::{Held, Proxy, Visitor},
     turn_away::TurnAway,
 };
@@ -48,6 +50,8 @@ pub(crate) struct Acceptor {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) proxies: Proxies,
+    pub(crate) away: TurnAway,
     pub(crate) limits: Limits,
     pub(crate) tasks: Tasks,
 }
@@ -57,7 +61,6 @@ impl Acceptor {
     pub(crate) async fn serve(self, listener: TcpListener) {
         let acceptor = Arc::new(self);
         let permits = Arc::new(Semaphore::new(acceptor.limits.connections));
-        let away = TurnAway::new(acceptor.tls.is_some(), &acceptor.tasks);
         let shutdown = acceptor.tasks.shutdown_token();
         while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
             let (stream, peer) = match accepted {
@@ -68,37 +71,41 @@ impl Acceptor {
                     continue;
                 }
             };
-            let place = match acceptor.place(&permits, peer.ip()) {
-                Ok(held) => Arc::new(held),
-                Err(refusal) => {
-                    away.with(refusal, stream);
-                    continue;
+            match Arc::clone(&permits).try_acquire_owned() {
+                Ok(permit) => {
+                    let connection = Arc::clone(&acceptor).connection(stream, peer, permit);
+                    acceptor.tasks.spawn("connection", connection);
                 }
-            };
-            let visitor = Visitor { ip: peer.ip(), tls: acceptor.tls.is_some(), place };
-            let connection = Arc::clone(&acceptor).connection(stream, peer, visitor);
-            acceptor.tasks.spawn("connection", connection);
+                Err(_none_left) => {
+                    let detail = "The edge has as many connections as it may have.";
+                    acceptor.away.with(Refusal::new(EdgeCode::TooManyConnections, detail), stream);
+                }
+            }
         }
-    }
-
-    fn place(&self, permits: &Arc<Semaphore>, ip: IpAddr) -> Result<Held, Refusal> {
-        let of_all = Arc::clone(permits).try_acquire_owned().map_err(|_none_left| {
-            Refusal::new(EdgeCode::TooManyConnections, "The edge has as many connections as it may have.")
-        })?;
-        let of_address = self.addresses.connect(ip).ok_or_else(|| {
-            Refusal::new(EdgeCode::AddressLimited, "This address has as many connections as it may have.")
-        })?;
-        Ok(Held(of_all, of_address))
     }
 
     fn header_time(&self) -> Duration {
         Duration::from_secs(self.limits.header_seconds)
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, visitor: Visitor) {
+    async fn connection(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) {
         if let Err(error) = prepare(&stream) {
             return tracing::debug!(%peer, %error, "a connection ended at once");
         }
+        let ip = match self.proxies.visitor(&mut stream, peer.ip(), self.header_time()).await {
+            Ok(ip) => ip,
+            Err(error) => return tracing::debug!(%peer, error = %chain(&error), "nobody knows who it is"),
+        };
+        let Some(place) = self.addresses.connect(ip) else {
+            let detail = "This address has as many connections as it may have.";
+            return self.away.with(Refusal::new(EdgeCode::AddressLimited, detail), stream);
+        };
+        let visitor = Visitor { ip, tls: self.tls.is_some(), place: Arc::new(Held(permit, place)) };
         let Some(config) = self.tls.clone() else { return self.http(stream, visitor).await };
         let deadline = HANDSHAKE.min(self.header_time());
         match timeout(deadline, TlsAcceptor::from(config).accept(stream)).await {

@@ -16,10 +16,12 @@ use crate::{
     enrol::load_or_join,
     keys,
     parse::token::PublicKey,
+    proxied::Proxies,
     proxy::Proxy,
     routes::Routes,
     serve::Acceptor,
     tls::{Current, TlsError, server_config},
+    turn_away::TurnAway,
     upstream::Upstream,
     workers::Workers,
 };
@@ -84,8 +86,15 @@ impl Server {
             tasks.spawn_cancellable("certificate", Arc::clone(&current).reload_forever(files));
             Arc::new(server_config(&current))
         });
-        let (proxy, limits, tasks_of_it) = (Arc::new(proxy), config.limits, tasks.clone());
-        let acceptor = Acceptor { proxy, addresses, tls, limits, tasks: tasks_of_it };
+        let acceptor = Acceptor {
+            proxy: Arc::new(proxy),
+            addresses,
+            proxies: Proxies::new(config.proxy_protocol.as_ref()),
+            away: TurnAway::new(tls.is_some(), tasks),
+            tls,
+            limits: config.limits,
+            tasks: tasks.clone(),
+        };
         tasks.spawn("visitors", acceptor.serve(listener));
         let internal_address = serve_internal(config, tasks, metrics, keys.clone()).await?;
         Ok(Self { address, internal_address, ready: keys })

@@ -32,7 +32,7 @@ pub struct Target {
 const FRAMES_MEMORY: usize = 4 << 20;
 const TEXT_MEMORY: usize = 1 << 20;
 
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target {
         name: "guest_frames",
         input_bytes: 8 << 10,
@@ -76,6 +76,7 @@ pub const TARGETS: [Target; 17] = [
     text("edge_host", 512, targets::edge_host::run),
     text("edge_cookies", 1 << 10, targets::edge_cookies::run),
     text("edge_credentials", 2 << 10, targets::edge_credentials::run),
+    text("edge_proxy_protocol", 2 << 10, targets::edge_proxy_protocol::run),
     text("edge_query", 1 << 10, targets::edge_query::run),
     text("edge_set_cookie", 512, targets::edge_set_cookie::run),
     text("edge_token", 512, targets::edge_token::run),

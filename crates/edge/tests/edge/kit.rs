@@ -60,6 +60,15 @@ impl Kit {
     }
 
     pub(crate) async fn with(limits: &str, tls: bool) -> Self {
+        Self::fully(limits, "", tls).await
+    }
+
+    /// With further tables of configuration.
+    pub(crate) async fn with_tables(limits: &str, tables: &str) -> Self {
+        Self::fully(limits, tables, false).await
+    }
+
+    async fn fully(limits: &str, tables: &str, tls: bool) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let (authority, tenant, node) = (Authority::new(), TenantId::new(), NodeId::new());
         let signer = Ed25519KeyPair::generate().unwrap();
@@ -67,7 +76,8 @@ impl Kit {
         let control = Control::start(&authority, public).await;
         let worker = Worker::start(&authority, tenant, node).await;
         let directory = tempfile::tempdir().unwrap();
-        let config = configure(directory.path().try_into().unwrap(), &authority, &control, limits, tls);
+        let limits = format!("{limits}\n{tables}");
+        let config = configure(directory.path().try_into().unwrap(), &authority, &control, &limits, tls);
         let tasks = Tasks::new();
         let server = within(Server::start(&config, &tasks, None)).await.unwrap();
         within(server.ready()).await;
@@ -150,8 +160,12 @@ impl Kit {
 
     /// Sends `text` as it is and reads until the edge closes.
     pub(crate) async fn raw(&self, text: &str) -> String {
+        self.bytes(text.as_bytes()).await
+    }
+
+    pub(crate) async fn bytes(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
-        stream.write_all(text.as_bytes()).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         // A reset after an answer is an end too.
         drop(within(stream.read_to_end(&mut answer)).await);

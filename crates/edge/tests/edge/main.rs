@@ -12,3 +12,4 @@ mod http;
 mod http2;
 mod kit;
 mod outage;
+mod proxied;

@@ -7,6 +7,7 @@ pub(crate) mod conversation;
 pub(crate) mod edge_cookies;
 pub(crate) mod edge_credentials;
 pub(crate) mod edge_host;
+pub(crate) mod edge_proxy_protocol;
 pub(crate) mod edge_query;
 pub(crate) mod edge_set_cookie;
 pub(crate) mod edge_token;
