@@ -13,7 +13,7 @@ pub struct SandboxdConfig {
     #[arg(long, env = "SPACE_SANDBOXD_BOOT_DEADLINE", default_value = "60", value_parser = seconds)]
     pub boot_deadline: Duration,
 
-    /// Seconds that a guest gets to answer one request.
+    /// Seconds that a guest gets to answer one request, and a client for the first message of an upload or a tunnel.
     #[arg(long, env = "SPACE_SANDBOXD_REQUEST_DEADLINE", default_value = "30", value_parser = seconds)]
     pub request_deadline: Duration,
 

@@ -7,6 +7,12 @@
 //! [`REQUESTS`] and [`CALLS`] requests of at most one frame each. Under 100 MiB, which takes a full
 //! disk and as many clients as may, all reading as slowly as they can.
 //!
+//! Each of [`JOBS`] and [`TUNNELS`] comes on top with two frames, [`RPC_STREAM_WINDOW`] of what its client sent, and up to
+//! 400 KB in the gRPC library on the way out: 0.8 MB, and 240 MiB for all of them. The whole worker has [`WORKER_JOBS`] and
+//! [`WORKER_TUNNELS`]: 256 MiB that clients sent, which is what [`RPC_CONNECTION_WINDOW`] lets one connection send, and
+//! 800 MiB if nobody reads on the way out either. That is more than the cgroup has (512 MiB, `space-noded`): a tenant
+//! whose clients and guests stand still all at once loses its worker, and no other tenant's.
+//!
 //! Worst case on disk: [`SPOOL_SANDBOX`], one batch of 64 KiB over it, and a last segment of [`SPOOL_SEGMENT`] for each
 //! reader of an exited command or of a segment that is dropped already: 256 MiB and 256 MiB.
 

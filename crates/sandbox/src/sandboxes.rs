@@ -93,6 +93,11 @@ impl Sandboxes {
         &self.context.tasks
     }
 
+    /// What a client gets for the first message of a call, as a guest gets it for an answer.
+    pub(crate) fn request_deadline(&self) -> Duration {
+        self.context.request_deadline
+    }
+
     pub(crate) fn find(&self, id: &str, generation: u64) -> Result<GuestClient, FindError> {
         let served = self.lock();
         let sandbox = served.get(id).ok_or(FindError::NotFound)?;

@@ -279,6 +279,18 @@ async fn a_guest_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_client_that_opens_a_call_and_says_nothing_is_given_up() {
+    let mut stage = Stage::with_deadline(Duration::from_millis(200)).await;
+    let (_silent, receiver) = mpsc::channel(1);
+    let refused = soon(stage.ports.open_tunnel(ReceiverStream::new(receiver))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+    let mut files = stage.node.files().await;
+    let (_silent, receiver) = mpsc::channel(1);
+    let refused = soon(files.write_file(ReceiverStream::new(receiver))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+}
+
+#[tokio::test]
 async fn requests_that_can_not_be_are_refused() {
     let mut stage = Stage::set().await;
     let asked = |id: &str, generation, port| TunnelOpen { sandbox_id: id.to_owned(), generation, port };

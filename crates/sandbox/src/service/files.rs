@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     file_convert::{change, checked, info, missing, place},
     file_status::status,
+    opening::first,
 };
 use crate::{
     job::{Changing, JobClient, JobError, Reading, Writing},
@@ -122,11 +123,6 @@ impl Call {
     }
 }
 
-/// The message that has to come first.
-async fn first<T>(requests: &mut Streaming<T>) -> Result<T, Status> {
-    requests.message().await?.ok_or_else(|| missing("open"))
-}
-
 #[tonic::async_trait]
 impl Files for FileService {
     type ReadFileStream = Replies<FileChunk>;
@@ -171,7 +167,8 @@ impl Files for FileService {
         request: Request<Streaming<WriteFileRequest>>,
     ) -> Result<Response<WriteFileReply>, Status> {
         let mut requests = request.into_inner();
-        let WriteFileRequest { open, data, finish } = first(&mut requests).await?;
+        let WriteFileRequest { open, data, finish } =
+            first(&mut requests, self.sandboxes.request_deadline()).await?;
         let OpenWrite { place, mode, parents, exclusive, upload, owner } =
             open.ok_or_else(|| missing("open"))?;
         let (call, path) = self.call(place)?;
@@ -240,7 +237,8 @@ impl Files for FileService {
         request: Request<Streaming<WriteArchiveRequest>>,
     ) -> Result<Response<WriteArchiveReply>, Status> {
         let mut requests = request.into_inner();
-        let WriteArchiveRequest { place, data, finish } = first(&mut requests).await?;
+        let WriteArchiveRequest { place, data, finish } =
+            first(&mut requests, self.sandboxes.request_deadline()).await?;
         let (call, path) = self.call(place)?;
         let (user, job) = checked(call.user.clone(), Job::WriteArchive(WriteArchive { path }))?;
         let writing = call.jobs.write_archive(user, job).await.map_err(|error| call.status(error))?;

@@ -1,15 +1,16 @@
-//! The gRPC services: `Commands`, here, `Files`, in [`files`], and `Ports`, in [`ports`]. Each finds the sandbox, checks the request, asks
-//! the guest.
+//! The gRPC services: `Commands`, here, `Files`, in [`files`], and `Ports`, in [`ports`]. Each finds the sandbox, checks
+//! the request, asks the guest.
 //!
 //! Callers are known by their certificates before a request is read (see `tls`): control, which may use all of them, and
-//! edges, which may use `Ports` (see [`callers`]). They decide themselves which tenant
-//! may do what: a worker serves one tenant and can't tell its users apart.
+//! edges, which may use `Ports` (see [`callers`]). They decide themselves which tenant may do what: a worker serves one
+//! tenant and can't tell its users apart.
 
 mod callers;
 mod convert;
 mod file_convert;
 mod file_status;
 mod files;
+mod opening;
 mod ports;
 mod status;
 

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::warn;
 
-use super::file_convert::missing;
+use super::{file_convert::missing, opening::first};
 use crate::{
     job::{JobError, Moved, Tunnel},
     limits,
@@ -42,8 +42,8 @@ impl Ports for PortService {
         request: Request<Streaming<TunnelRequest>>,
     ) -> Result<Response<Self::OpenTunnelStream>, Status> {
         let mut requests = request.into_inner();
-        let first = requests.message().await?.and_then(|request| request.part);
-        let Some(tunnel_request::Part::Open(open)) = first else { return Err(missing("open")) };
+        let first = first(&mut requests, self.sandboxes.request_deadline()).await?;
+        let Some(tunnel_request::Part::Open(open)) = first.part else { return Err(missing("open")) };
         let TunnelOpen { sandbox_id, generation, port } = open;
         if !(1..=u32::from(u16::MAX)).contains(&port) {
             return Err(Status::invalid_argument("port is 1 to 65535"));
