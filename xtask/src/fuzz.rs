@@ -31,7 +31,7 @@ pub(crate) struct FuzzArgs {
 }
 
 /// In `xtask test`. All targets together take less than a minute.
-const CI_SECONDS: u64 = 4;
+const CI_SECONDS: u64 = 3;
 /// One input may take this long on a busy machine.
 const INPUT_SECONDS: u64 = 10;
 /// Of the whole process; what one input may take is each target's own limit.
@@ -123,7 +123,7 @@ impl Target<'_> {
             bail!("{} does not end after {seconds} s (log: {log})", self.name);
         };
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-        eprintln!("== fuzz: {:<14} {} in {}", self.name, summary(&text), exec::seconds(started.elapsed()));
+        eprintln!("== fuzz: {:<19} {} in {}", self.name, summary(&text), exec::seconds(started.elapsed()));
         if !status.success() {
             eprintln!("{}", exec::tail(&log, 30));
             for input in saved(&text) {
