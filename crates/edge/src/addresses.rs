@@ -1,5 +1,5 @@
-//! What one address may take of the edge: connections at once, and requests a second. A visitor behind it is nobody in
-//! particular, so that this is for the good of the others, and no protection of a port.
+//! What one address may take of the edge: connections at once, and requests a second. That is for the good of the others
+//! at this edge, and protects no port: whoever has many addresses has as many shares.
 
 use std::{
     collections::HashMap,

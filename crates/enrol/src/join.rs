@@ -72,7 +72,7 @@ pub struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// The identity, for which `enrol` asks control if there is none, or if the one there is expired while the daemon was
+    /// The identity, for which `enrol` asks control if there is none, or if the one there expired while the daemon was
     /// away. Whatever else `enrol` keeps of the answer is on disk before the certificate is.
     pub async fn load_or_join(
         &self,
@@ -105,7 +105,7 @@ impl Joining<'_> {
         Ok(identity)
     }
 
-    /// To control, without a certificate, which only a request to join does without.
+    /// To control without a certificate, as only a request to join may come.
     pub async fn connect(&self) -> Result<Channel, JoinError> {
         let authority = read(self.control.authority.as_deref().ok_or(JoinError::NoAuthority)?)?;
         Ok(endpoint(self.control, self.deadline, &authority, None)?.connect().await?)
