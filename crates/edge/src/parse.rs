@@ -1,5 +1,6 @@
 //! What is read of hostile bytes, without I/O: host names, cookies, queries, tokens. Public for fuzz targets.
 
+pub mod attach;
 pub mod cookies;
 pub mod host;
 pub mod query;

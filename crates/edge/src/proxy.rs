@@ -3,7 +3,7 @@
 //! | step | refused with |
 //! |---|---|
 //! | [`shape`]: one reading of it only | 400 |
-//! | the host names a port | 404 |
+//! | the host names a port; where it names none, the path may be a command's ([`crate::streams`]) | 404 |
 //! | [`credentials`] are taken off the request, checked with public keys | |
 //! | the route says whether the port is public, and which epochs are void | 401 |
 //! | the sandbox runs | 503 |
@@ -30,8 +30,9 @@ use crate::{
     Body, EdgeCode,
     answer::{Refusal, wants_page},
     keys::TokenKeys,
-    parse::host::port_host,
-    routes::{Route, RouteError, Routes},
+    parse::{attach::attach_path, host::port_host},
+    routes::{PortRoute, RouteError, Routes},
+    streams::Streams,
     upstream::{Failure, Open, Place, Upstream, unreachable_sandbox},
 };
 use credentials::Credentials;
@@ -48,7 +49,8 @@ pub(crate) struct Visitor {
 pub(crate) struct Proxy {
     pub(crate) domain: String,
     pub(crate) keys: TokenKeys,
-    pub(crate) routes: Routes,
+    pub(crate) routes: Routes<PortHost>,
+    pub(crate) streams: Streams,
     pub(crate) upstream: Upstream,
     pub(crate) tasks: Tasks,
 }
@@ -87,8 +89,12 @@ impl Proxy {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
         let authority = shape::authority(&request)?;
-        let host = port_host(&authority, &self.domain)
-            .ok_or_else(|| Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>."))?;
+        let Some(host) = port_host(&authority, &self.domain) else {
+            return match attach_path(request.uri().path()) {
+                Some(asked) => Ok(self.streams.answer(asked, &request).await),
+                None => Err(Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>.")),
+            };
+        };
         let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls);
         let journey = Journey { proxy: self, visitor, host, authority, credentials };
         if let Some(response) = journey.follow_link(&mut request).await? {
@@ -104,7 +110,7 @@ impl Proxy {
 
 impl Journey<'_> {
     /// The route, if it is this visitor's to take.
-    async fn route(&self) -> Result<Arc<Route>, Refusal> {
+    async fn route(&self) -> Result<Arc<PortRoute>, Refusal> {
         let route = match self.proxy.routes.find(self.host).await {
             Ok(route) => route,
             Err(RouteError::NotFound) => return Err(self.unauthorized()),
@@ -123,8 +129,8 @@ impl Journey<'_> {
     async fn reach<O: Open>(&self, open: &O) -> Result<(Place, O::Opened), Refusal> {
         for last in [false, true] {
             let route = self.route().await?;
-            let Some(target) = route.target.clone() else {
-                let detail = format!("The sandbox is {}.", route.state);
+            let Some(target) = route.sandbox.target.clone() else {
+                let detail = format!("The sandbox is {}.", route.sandbox.state);
                 return Err(Refusal::new(EdgeCode::PortSandboxNotRunning, detail));
             };
             let place = Place { host: self.host, target };

@@ -1,4 +1,4 @@
-//! Where ports are, as control says: asked once for many requests, and kept for a while.
+//! Where sandboxes are and what of them may be reached, as control says: asked once for many requests, and kept for a while.
 //!
 //! | what is known | for how long | then |
 //! |---|---|---|
@@ -6,23 +6,24 @@
 //! | that there is no such sandbox | 1 s | asked for again |
 //! | that control can't be asked | 1 s | asked again |
 //!
-//! A port's slot is locked while control is asked, so that the others who want to know wait for that one answer.
+//! A slot is locked while control is asked, so that the others who want to know wait for that one answer.
 
 mod generations;
 mod route;
 
 use std::{
+    hash::Hash,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use space_runtime::telemetry::chain;
-use space_types::PortHost;
+use space_types::{PortHost, SandboxId};
 use tokio::time::Instant;
 
-use crate::control::ControlLink;
+use crate::control::{ControlError, ControlLink};
 use generations::Generations;
-pub(crate) use route::{Route, Target};
+pub(crate) use route::{PortRoute, SandboxRoute, Target};
 
 const FRESH: Duration = Duration::from_secs(5);
 const STALE: Duration = Duration::from_mins(1);
@@ -37,30 +38,60 @@ pub(crate) enum RouteError {
     Unavailable,
 }
 
-#[derive(Default)]
-struct Slot {
+/// What control can be asked for.
+pub(crate) trait Destination: Copy + Hash + Eq + Send + Sync {
+    type Route: Send + Sync;
+
+    /// `None`: there is no such sandbox.
+    fn ask(
+        self,
+        control: &ControlLink,
+    ) -> impl Future<Output = Result<Option<Self::Route>, ControlError>> + Send;
+}
+
+impl Destination for PortHost {
+    type Route = PortRoute;
+
+    async fn ask(self, control: &ControlLink) -> Result<Option<PortRoute>, ControlError> {
+        Ok(control.resolve_port(self).await?.map(PortRoute::parse).transpose()?)
+    }
+}
+
+impl Destination for SandboxId {
+    type Route = SandboxRoute;
+
+    async fn ask(self, control: &ControlLink) -> Result<Option<SandboxRoute>, ControlError> {
+        Ok(control.resolve_sandbox(self).await?.map(SandboxRoute::parse).transpose()?)
+    }
+}
+
+struct Slot<R> {
     /// The last answer, and when control gave it.
-    known: Option<(Instant, Option<Arc<Route>>)>,
+    known: Option<(Instant, Option<Arc<R>>)>,
     failed_at: Option<Instant>,
 }
 
-type Shared = Arc<tokio::sync::Mutex<Slot>>;
-
-/// Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Routes {
-    control: ControlLink,
-    slots: Arc<Mutex<Generations<PortHost, Shared>>>,
+impl<R> Default for Slot<R> {
+    fn default() -> Self {
+        Self { known: None, failed_at: None }
+    }
 }
 
-impl Routes {
+type Shared<R> = Arc<tokio::sync::Mutex<Slot<R>>>;
+
+pub(crate) struct Routes<D: Destination> {
+    control: ControlLink,
+    slots: Mutex<Generations<D, Shared<D::Route>>>,
+}
+
+impl<D: Destination> Routes<D> {
     pub(crate) fn new(control: ControlLink) -> Self {
-        Self { control, slots: Arc::new(Mutex::new(Generations::new(MOST))) }
+        Self { control, slots: Mutex::new(Generations::new(MOST)) }
     }
 
     /// Cancel safe. Ends by control's deadline.
-    pub(crate) async fn find(&self, host: PortHost) -> Result<Arc<Route>, RouteError> {
-        let slot = self.slot(host);
+    pub(crate) async fn find(&self, to: D) -> Result<Arc<D::Route>, RouteError> {
+        let slot = self.slot(to);
         let mut slot = slot.lock().await;
         let now = Instant::now();
         if let Some(answer) = slot.answer(now) {
@@ -68,13 +99,13 @@ impl Routes {
             return answer;
         }
         metrics::counter!("edge_route_lookups_total", "from" => "control").increment(1);
-        match self.ask(host).await {
+        match to.ask(&self.control).await {
             Ok(route) => {
                 slot.failed_at = None;
-                slot.known = Some((now, route));
+                slot.known = Some((now, route.map(Arc::new)));
             }
-            Err(why) => {
-                tracing::warn!(error = why, "cannot ask control for a route");
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot ask control for a route");
                 slot.failed_at = Some(Instant::now());
             }
         }
@@ -82,8 +113,8 @@ impl Routes {
     }
 
     /// After `route` turned out to lead nowhere: the next one who asks asks control.
-    pub(crate) async fn forget(&self, host: PortHost, route: &Arc<Route>) {
-        let slot = self.slot(host);
+    pub(crate) async fn forget(&self, to: D, route: &Arc<D::Route>) {
+        let slot = self.slot(to);
         let mut slot = slot.lock().await;
         // Another one may have asked in the meantime.
         if slot
@@ -95,19 +126,14 @@ impl Routes {
         }
     }
 
-    fn slot(&self, host: PortHost) -> Shared {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).get_or_default(host)
-    }
-
-    async fn ask(&self, host: PortHost) -> Result<Option<Arc<Route>>, String> {
-        let reply = self.control.resolve(host).await.map_err(|error| chain(&error))?;
-        reply.map(Route::parse).transpose().map(|route| route.map(Arc::new)).map_err(|error| chain(&error))
+    fn slot(&self, to: D) -> Shared<D::Route> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).get_or_default(to)
     }
 }
 
-impl Slot {
+impl<R> Slot<R> {
     /// What can be answered without asking control.
-    fn answer(&self, now: Instant) -> Option<Result<Arc<Route>, RouteError>> {
+    fn answer(&self, now: Instant) -> Option<Result<Arc<R>, RouteError>> {
         let failed = self.failed_at.is_some_and(|at| now.duration_since(at) < BRIEF);
         let age = |at: Instant| now.duration_since(at);
         match &self.known {
@@ -124,8 +150,8 @@ impl Slot {
 mod tests {
     use super::*;
 
-    fn route() -> Arc<Route> {
-        Arc::new(Route { public: true, epoch: 0, state: "paused".to_owned(), target: None })
+    fn route() -> Arc<SandboxRoute> {
+        Arc::new(SandboxRoute { state: "paused".to_owned(), target: None })
     }
 
     #[test]
@@ -144,9 +170,9 @@ mod tests {
     #[test]
     fn nothing_is_known_briefly() {
         let begin = Instant::now();
-        let slot = Slot { known: Some((begin, None)), failed_at: None };
+        let slot = Slot::<SandboxRoute> { known: Some((begin, None)), failed_at: None };
         assert_eq!(slot.answer(begin).unwrap().unwrap_err(), RouteError::NotFound);
         assert!(slot.answer(begin + BRIEF).is_none());
-        assert!(Slot::default().answer(begin).is_none());
+        assert!(Slot::<SandboxRoute>::default().answer(begin).is_none());
     }
 }

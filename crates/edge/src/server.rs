@@ -17,6 +17,7 @@ use crate::{
     proxy::Proxy,
     routes::Routes,
     serve::Acceptor,
+    streams::Streams,
     tls::{Current, TlsError, server_config},
     upstream::Upstream,
     workers::Workers,
@@ -65,11 +66,19 @@ impl Server {
         let directory = config.data_dir.join("identity");
         tasks.spawn_cancellable("renewal", enrol::renew_forever(control.clone(), identity_sender, directory));
         tasks.spawn_cancellable("token keys", keys::fetch_forever(control.clone(), keys_sender));
+        let workers = Workers::new(identity, deadline);
         let proxy = Proxy {
             domain,
             keys: keys.clone(),
-            routes: Routes::new(control),
-            upstream: Upstream::new(Workers::new(identity, deadline), config.limits, tasks),
+            routes: Routes::new(control.clone()),
+            streams: Streams {
+                keys: keys.clone(),
+                routes: Arc::new(Routes::new(control)),
+                workers: workers.clone(),
+                deadline,
+                shutdown: tasks.shutdown_token(),
+            },
+            upstream: Upstream::new(workers, config.limits, tasks),
             tasks: tasks.clone(),
         };
         let tls = tls.map(|(current, files)| {

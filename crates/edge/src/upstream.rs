@@ -138,7 +138,7 @@ impl Upstream {
 
     async fn tunnel(&self, place: &Place) -> Result<Tunnel, Failure> {
         let permit = self.permit(place.host).await.map_err(Failure::Refused)?;
-        let client = self.workers.client(&place.target).map_err(|_bad_address| Failure::Moved)?;
+        let client = self.workers.ports(&place.target).map_err(|_bad_address| Failure::Moved)?;
         let opened = Tunnel::open(client, place.host, place.target.generation, self.deadline, permit).await;
         opened.map_err(|status| self.failure(place, &status))
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use space_guest_proto::job::{Changes, Done, FailureKind, GuestJobFrame, HostJobFrame, Job, OpenTunnel};
 use space_node_proto::{
+    attach::{FollowRequest, attach_client::AttachClient},
     files::{Place, StatFileRequest, files_client::FilesClient},
     ports::{
         TunnelFinish, TunnelOpen, TunnelReply, TunnelRequest, ports_client::PortsClient, tunnel_reply,
@@ -331,7 +332,7 @@ async fn a_sandbox_full_of_tunnels_still_takes_file_operations() {
 }
 
 #[tokio::test]
-async fn an_edge_may_open_tunnels_and_no_more() {
+async fn an_edge_may_open_tunnels_and_follow_commands_and_no_more() {
     let mut stage = Stage::set().await;
     let mut files = FilesClient::new(stage.node.channel_of(EDGE).await);
     let stat = StatFileRequest { place: place(), follow: true };
@@ -342,6 +343,10 @@ async fn an_edge_may_open_tunnels_and_no_more() {
     assert_eq!(soon(commands.list_commands(list)).await.unwrap_err().code(), Code::PermissionDenied);
     stage.ports = PortsClient::new(stage.node.channel_of(CONTROL).await);
     stage.opened().await;
+    // That it is asked at all shows in the generation, which is another one.
+    let mut attach = AttachClient::new(stage.node.channel_of(EDGE).await);
+    let follow = FollowRequest { sandbox_id: SANDBOX.to_owned(), generation: 9, ..FollowRequest::default() };
+    assert_eq!(soon(attach.follow(follow)).await.unwrap_err().code(), Code::FailedPrecondition);
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "as the request has it")]

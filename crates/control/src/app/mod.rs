@@ -2,6 +2,7 @@
 //! `registry/`, and asks `store/` and `node_client/`.
 
 pub(crate) mod auth;
+pub(crate) mod base_url;
 pub(crate) mod changes;
 pub(crate) mod command_stream;
 pub(crate) mod commands;
@@ -38,8 +39,9 @@ use uuid::Uuid;
 
 use self::{
     auth::{KeyCache, KeyUse},
+    base_url::{AttachUrl, BaseUrlError},
     changes::Changes,
-    port_names::{PortNames, PortsUrlError},
+    port_names::PortNames,
     routes::RouteCache,
 };
 use crate::{
@@ -99,6 +101,8 @@ pub(crate) struct App {
     /// Tells this process from other replicas.
     pub(crate) replica: Uuid,
     pub(crate) limits: AppLimits,
+    /// None: command streams are read here alone.
+    pub(crate) attach_url: Option<AttachUrl>,
     /// None: no edge serves ports.
     pub(crate) port_names: Option<PortNames>,
     /// Streams end when it is cancelled.
@@ -113,7 +117,7 @@ impl App {
         authority: Authority,
         config: &Config,
         shutdown: CancellationToken,
-    ) -> Result<Self, PortsUrlError> {
+    ) -> Result<Self, BaseUrlError> {
         let connect_timeout = duration(config.nodes.connect_timeout);
         Ok(Self {
             nodes: Nodes::new(&authority.certificates, connect_timeout),
@@ -128,6 +132,7 @@ impl App {
             strays: Strays::default(),
             replica: Uuid::now_v7(),
             limits: AppLimits::from_config(config),
+            attach_url: config.commands.attach_base_url.as_deref().map(AttachUrl::parse).transpose()?,
             port_names: config.ports.base_url.as_deref().map(PortNames::parse).transpose()?,
             store,
             shutdown,

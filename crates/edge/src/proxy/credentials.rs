@@ -9,7 +9,7 @@ use crate::{
         cookies,
         token::{self, PublicKey},
     },
-    routes::Route,
+    routes::PortRoute,
 };
 
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-space-port-token");
@@ -39,7 +39,7 @@ impl Credentials {
     }
 
     /// Whether they open the port that `route` leads to.
-    pub(super) fn open(&self, route: &Route) -> bool {
+    pub(super) fn open(&self, route: &PortRoute) -> bool {
         self.claims.iter().any(|claims| claims.epoch >= route.epoch)
     }
 

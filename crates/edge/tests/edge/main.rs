@@ -9,3 +9,4 @@ mod hostile;
 mod http;
 mod kit;
 mod outage;
+mod streams;
