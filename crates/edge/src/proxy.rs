@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`shape`]: one reading of it only | 400 |
 //! | the host names a port; where it names none, the path may be a command's ([`crate::streams`]) | 404 |
-//! | [`credentials`] are taken off the request, checked with public keys | |
+//! | [`credentials`] are taken off the request, checked with public keys; a cookie counts by [`site`] | |
 //! | the route says whether the port is public, and which epochs are void | 401 |
 //! | the sandbox runs | 503 |
 //! | a tunnel opens, after one more look for the route if need be | 502, 503 |
@@ -16,6 +16,7 @@ mod forward;
 mod headers;
 mod link;
 mod shape;
+mod site;
 mod splice;
 
 use std::{convert::Infallible, net::IpAddr, sync::Arc};
@@ -31,11 +32,12 @@ use crate::{
     answer::{Refusal, wants_page},
     keys::TokenKeys,
     parse::{attach::attach_path, host::port_host},
-    routes::{PortRoute, RouteError, Routes},
+    routes::{Asks, PortRoute, RouteError, Routes},
     streams::Streams,
     upstream::{Failure, Open, Place, Upstream, unreachable_sandbox},
 };
 use credentials::Credentials;
+use site::is_foreign;
 
 /// Who sends requests on a connection.
 #[derive(Clone)]
@@ -95,7 +97,8 @@ impl Proxy {
                 None => Err(Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>.")),
             };
         };
-        let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls);
+        let foreign = is_foreign(&request, host, &self.domain);
+        let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls, foreign);
         let journey = Journey { proxy: self, visitor, host, authority, credentials };
         if let Some(response) = journey.follow_link(&mut request).await? {
             return Ok(response);
@@ -111,7 +114,8 @@ impl Proxy {
 impl Journey<'_> {
     /// The route, if it is this visitor's to take.
     async fn route(&self) -> Result<Arc<PortRoute>, Refusal> {
-        let route = match self.proxy.routes.find(self.host).await {
+        let asks = if self.credentials.are_shown() { Asks::Bearer } else { Asks::Stranger };
+        let route = match self.proxy.routes.find(self.host, asks).await {
             Ok(route) => route,
             Err(RouteError::NotFound) => return Err(self.unauthorized()),
             Err(RouteError::Unavailable) => return Err(unavailable()),

@@ -6,6 +6,9 @@
 //! | that there is no such sandbox | 1 s | asked for again |
 //! | that control can't be asked | 1 s | asked again |
 //!
+//! Strangers can name as many sandboxes as they like, and each costs a question: few are asked at the same time for
+//! callers who have shown nothing, more for those with a token of ours, and no more than that together.
+//!
 //! A slot is locked while control is asked, so that the others who want to know wait for that one answer.
 
 mod generations;
@@ -19,7 +22,10 @@ use std::{
 
 use space_runtime::telemetry::chain;
 use space_types::{PortHost, SandboxId};
-use tokio::time::Instant;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 use crate::control::{ControlError, ControlLink};
 use generations::Generations;
@@ -29,6 +35,18 @@ const FRESH: Duration = Duration::from_secs(5);
 const STALE: Duration = Duration::from_mins(1);
 const BRIEF: Duration = Duration::from_secs(1);
 const MOST: usize = 100_000;
+const QUESTIONS_OF_STRANGERS: usize = 8;
+const QUESTIONS_OF_BEARERS: usize = 32;
+/// How long a question waits for those before it.
+const CROWD: Duration = Duration::from_secs(2);
+
+/// Who wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Stranger,
+    /// With a token that control signed for the very thing that is asked for.
+    Bearer,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RouteError {
@@ -82,15 +100,22 @@ type Shared<R> = Arc<tokio::sync::Mutex<Slot<R>>>;
 pub(crate) struct Routes<D: Destination> {
     control: ControlLink,
     slots: Mutex<Generations<D, Shared<D::Route>>>,
+    of_strangers: Semaphore,
+    of_bearers: Semaphore,
 }
 
 impl<D: Destination> Routes<D> {
     pub(crate) fn new(control: ControlLink) -> Self {
-        Self { control, slots: Mutex::new(Generations::new(MOST)) }
+        Self {
+            control,
+            slots: Mutex::new(Generations::new(MOST)),
+            of_strangers: Semaphore::new(QUESTIONS_OF_STRANGERS),
+            of_bearers: Semaphore::new(QUESTIONS_OF_BEARERS),
+        }
     }
 
-    /// Cancel safe. Ends by control's deadline.
-    pub(crate) async fn find(&self, to: D) -> Result<Arc<D::Route>, RouteError> {
+    /// Cancel safe. Ends by control's deadline, and that of those who asked before.
+    pub(crate) async fn find(&self, to: D, asks: Asks) -> Result<Arc<D::Route>, RouteError> {
         let slot = self.slot(to);
         let mut slot = slot.lock().await;
         let now = Instant::now();
@@ -98,11 +123,18 @@ impl<D: Destination> Routes<D> {
             metrics::counter!("edge_route_lookups_total", "from" => "cache").increment(1);
             return answer;
         }
+        let Ok(_asking) = timeout(CROWD, self.questions(asks).acquire()).await else {
+            metrics::counter!("edge_route_lookups_total", "from" => "crowd").increment(1);
+            return Err(RouteError::Unavailable);
+        };
         metrics::counter!("edge_route_lookups_total", "from" => "control").increment(1);
         match to.ask(&self.control).await {
             Ok(route) => {
+                let route = route.map(Arc::new);
                 slot.failed_at = None;
-                slot.known = Some((now, route.map(Arc::new)));
+                // As old as the question; good for who asked, however long it took.
+                slot.known = Some((now, route.clone()));
+                return route.ok_or(RouteError::NotFound);
             }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "cannot ask control for a route");
@@ -123,6 +155,13 @@ impl<D: Destination> Routes<D> {
             .is_some_and(|(_, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)))
         {
             slot.known = None;
+        }
+    }
+
+    fn questions(&self, asks: Asks) -> &Semaphore {
+        match asks {
+            Asks::Stranger => &self.of_strangers,
+            Asks::Bearer => &self.of_bearers,
         }
     }
 

@@ -13,6 +13,7 @@ use std::{
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use space_attach::is_transport;
 use space_runtime::tasks::Tasks;
 use space_types::PortHost;
 use tokio::{
@@ -205,7 +206,10 @@ impl Upstream {
         match status.code() {
             Code::NotFound | Code::FailedPrecondition => Failure::Moved,
             Code::Unavailable | Code::Unknown => {
-                self.workers.forget(&place.target);
+                // A worker says so of a guest too, and its channel is every other guest's as well.
+                if is_transport(status) {
+                    self.workers.forget(&place.target);
+                }
                 Failure::Moved
             }
             Code::Aborted => {

@@ -9,6 +9,7 @@ use space_node_proto::edge::{
     Route as RouteMessage, edge_server::Edge,
 };
 use space_types::{PortHost, SandboxState};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 
 use super::service::{certificate_status, check_csr, check_name, store_status, token_hash, unknown_token};
@@ -18,13 +19,24 @@ use crate::{
     store::{enrolment::EnrolError, sandboxes::Route},
 };
 
+/// Questions that are looked up at the same time. Strangers can make edges ask, and must not take the database's
+/// connections from nodes and callers.
+const RESOLUTIONS: usize = 4;
+
 pub(super) struct EdgeService {
     app: Arc<App>,
+    resolutions: Semaphore,
 }
 
 impl EdgeService {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app }
+        Self { app, resolutions: Semaphore::new(RESOLUTIONS) }
+    }
+
+    /// Waits for those before; an edge that has given up is not served any more.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Status> {
+        metrics::counter!("space_edge_resolutions_total").increment(1);
+        self.resolutions.acquire().await.map_err(|_closed| Status::unavailable("control is shutting down"))
     }
 }
 
@@ -82,7 +94,7 @@ impl Edge for EdgeService {
             sandbox_id.parse().map_err(|_unparsed| Status::invalid_argument("sandbox_id is no id"))?;
         let port = u16::try_from(port).ok().and_then(NonZeroU16::new);
         let port = port.ok_or_else(|| Status::invalid_argument("port is 1 to 65535"))?;
-        metrics::counter!("space_edge_resolutions_total").increment(1);
+        let _turn = self.turn().await?;
         let resolved = self.app.port_resolve(PortHost { port, sandbox_id }).await;
         let resolved = resolved.map_err(|error| store_status(&error))?;
         let resolved = resolved.ok_or_else(|| Status::not_found("no such sandbox"))?;
@@ -101,7 +113,7 @@ impl Edge for EdgeService {
         require_edge(&request)?;
         let id = request.into_inner().sandbox_id;
         let id = id.parse().map_err(|_unparsed| Status::invalid_argument("sandbox_id is no id"))?;
-        metrics::counter!("space_edge_resolutions_total").increment(1);
+        let _turn = self.turn().await?;
         let route = self.app.store.sandbox_route(id).await.map_err(|error| store_status(&error))?;
         let route = route.filter(|route| route.state != SandboxState::Deleted);
         let route = route.ok_or_else(|| Status::not_found("no such sandbox"))?;

@@ -30,8 +30,15 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) fn take<B>(request: &mut Request<B>, host: PortHost, keys: &[PublicKey], tls: bool) -> Self {
-        let tokens = shown(request, cookie_name(tls));
+    /// `foreign`: a page of somebody else makes the request, and the visitor's cookie is none of its business.
+    pub(super) fn take<B>(
+        request: &mut Request<B>,
+        host: PortHost,
+        keys: &[PublicKey],
+        tls: bool,
+        foreign: bool,
+    ) -> Self {
+        let tokens = shown(request, (!foreign).then(|| cookie_name(tls)));
         strip(request.headers_mut());
         let now = unix_now();
         let claims: Vec<_> = tokens.iter().filter_map(|text| token::check(text, keys, host, now)).collect();
@@ -43,13 +50,18 @@ impl Credentials {
         self.claims.iter().any(|claims| claims.epoch >= route.epoch)
     }
 
+    /// There is a token that control signed for this port.
+    pub(super) fn are_shown(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
     /// There are no keys to check any token with.
     pub(super) fn unchecked(&self) -> bool {
         self.unchecked
     }
 }
 
-fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
+fn shown<B>(request: &Request<B>, cookie: Option<&str>) -> Vec<String> {
     let headers = request.headers();
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut tokens: Vec<String> = headers.get_all(HEADER).iter().take(2).filter_map(text).collect();
@@ -57,10 +69,12 @@ fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
         let value = headers.get(header::PROXY_AUTHORIZATION).and_then(text);
         tokens.extend(value.as_deref().and_then(bearer).map(str::to_owned));
     }
-    let cookie_headers = headers.get_all(header::COOKIE).iter().filter_map(text);
-    tokens.extend(cookie_headers.flat_map(|value| {
-        cookies::values(&value, cookie).into_iter().map(str::to_owned).collect::<Vec<_>>()
-    }));
+    if let Some(cookie) = cookie {
+        let cookie_headers = headers.get_all(header::COOKIE).iter().filter_map(text);
+        tokens.extend(cookie_headers.flat_map(|value| {
+            cookies::values(&value, cookie).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        }));
+    }
     tokens.truncate(MOST);
     tokens
 }

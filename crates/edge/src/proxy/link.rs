@@ -10,6 +10,7 @@ use crate::{
     answer::{self, MARK, Refusal},
     enrol::unix_now,
     parse::{query, token},
+    routes::Asks,
 };
 
 impl Journey<'_> {
@@ -26,7 +27,7 @@ impl Journey<'_> {
         }
         let claims = token::check(token, &self.proxy.keys.borrow(), self.host, unix_now());
         let Some(claims) = claims else { return Ok(None) };
-        match self.proxy.routes.find(self.host).await {
+        match self.proxy.routes.find(self.host, Asks::Bearer).await {
             Ok(route) if claims.epoch >= route.epoch => {}
             // What is wrong is said where the route is asked for.
             Ok(_) | Err(_) => return Ok(None),

@@ -12,7 +12,7 @@ use tonic::{Status, Streaming};
 use super::{Streams, error::StreamError};
 use crate::{
     parse::attach::AttachPath,
-    routes::{RouteError, Routes, SandboxRoute, Target},
+    routes::{Asks, RouteError, Routes, SandboxRoute, Target},
     workers::Workers,
 };
 
@@ -56,7 +56,7 @@ async fn look(
     routes: &Routes<SandboxId>,
     sandbox: SandboxId,
 ) -> Result<(Arc<SandboxRoute>, Target), StreamError> {
-    let route = routes.find(sandbox).await.map_err(|error| match error {
+    let route = routes.find(sandbox, Asks::Bearer).await.map_err(|error| match error {
         RouteError::NotFound => StreamError::NoSandbox,
         RouteError::Unavailable => StreamError::NoControl,
     })?;
