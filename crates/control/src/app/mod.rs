@@ -47,7 +47,7 @@ use self::{
 use crate::{
     authority::Authority,
     config::{Config, duration},
-    controllers::{Nudges, strays::Strays},
+    controllers::{Nudges, beats::Beats, strays::Strays},
     node_client::{Nodes, Workers},
     rate_limit::RateLimits,
     store::Store,
@@ -98,6 +98,7 @@ pub(crate) struct App {
     pub(crate) changes: Changes,
     pub(crate) nudges: Nudges,
     pub(crate) strays: Strays,
+    pub(crate) beats: Beats,
     /// Tells this process from other replicas.
     pub(crate) replica: Uuid,
     pub(crate) limits: AppLimits,
@@ -130,6 +131,7 @@ impl App {
             changes: Changes::new(),
             nudges: Nudges::default(),
             strays: Strays::default(),
+            beats: Beats::default(),
             replica: Uuid::now_v7(),
             limits: AppLimits::from_config(config),
             attach_url: config.commands.attach_base_url.as_deref().map(AttachUrl::parse).transpose()?,
