@@ -7,6 +7,7 @@ fn main() -> anyhow::Result<()> {
         "edge.proto",
         "node.proto",
         "commands.proto",
+        "attach.proto",
         "files.proto",
         "ports.proto",
         "worker.proto",

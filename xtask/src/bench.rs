@@ -55,6 +55,14 @@ fn control() -> Result<()> {
     let dir = paths::space().join("bench");
     std::fs::create_dir_all(&dir)?;
     let report = dir.join("control.json");
+    // It lies beside the control plane's program then, where the bench looks for it.
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--package", "space-edge"])
+        .current_dir(paths::root())
+        .status()?;
+    if !built.success() {
+        bail!("space-edged can't be built: {built}");
+    }
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["bench", "--package", "space-control", "--bench", "control-plane"]);
     let status = cargo.env("BENCH_REPORT", &report).current_dir(paths::root()).status()?;

@@ -164,7 +164,8 @@ impl Exit {
 /// Where and with what to attach.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Attach {
-    /// Relative to the address that the API was reached at. The token is not part of it.
+    /// Relative to the address that the API was reached at; absolute where edges serve streams. The token is not part
+    /// of it.
     #[schema(example = "/v1/sandboxes/sbx_…/commands/cmd_…/attach")]
     pub url: String,
     /// Good for this one command: as `Authorization: Bearer` or `?token=`. Whoever has it can read the command's

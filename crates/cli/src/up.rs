@@ -46,7 +46,7 @@ use crate::{
 };
 use layout::Layout;
 use process::{Program, Supervised};
-use user::Account;
+use user::{Account, Accounts};
 
 const PROBE_DEADLINE: Duration = Duration::from_secs(90);
 /// A start that fails this often will go on failing.
@@ -89,8 +89,8 @@ async fn start(
 ) -> Result<Flock<std::fs::File>, CliError> {
     pool::load_modules().await;
     check(args, assets).await?;
-    let account = Account::ensure(&layout.data)?;
-    layout.make(&account)?;
+    let Accounts { control: account, edge } = Accounts::ensure(&layout.data)?;
+    layout.make(&account, &edge)?;
     let lock = lock(layout)?;
     pool::ensure(layout, args.pool_size.map(ByteSize::gib)).await?;
 
@@ -104,8 +104,9 @@ async fn start(
         layout.log("space-controld"),
     )?);
     settled(running, "starting the control plane", bootstrap::control_is_up(layout)).await?;
+    layout.admit_edge(&edge)?;
     running.push(Supervised::start(
-        daemon("space-edged", layout, &programs, Some(&account)),
+        daemon("space-edged", layout, &programs, Some(&edge)),
         layout.log("space-edged"),
     )?);
     let start = std::time::SystemTime::now();

@@ -204,6 +204,10 @@ pub struct CommandsConfig {
     pub reattach_for: SignedDuration,
     /// How long an attach token is good.
     pub token_lifetime: SignedDuration,
+    /// Where edges are reached for command streams: `https://streams.sandbox.example.com`, a name under the edges' domain
+    /// or any other that leads to them. Readers are sent there, and a restart of control is none of their concern then.
+    /// None: they read from control.
+    pub attach_base_url: Option<String>,
 }
 
 impl Default for CommandsConfig {
@@ -212,6 +216,7 @@ impl Default for CommandsConfig {
             call_timeout: SignedDuration::from_secs(10),
             reattach_for: SignedDuration::from_secs(30),
             token_lifetime: SignedDuration::from_hours(24),
+            attach_base_url: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use space_runtime::{
 use tokio::net::TcpListener;
 
 use crate::{
-    app::{App, first_start::FirstStartError, port_names::PortsUrlError},
+    app::{App, base_url::BaseUrlError, first_start::FirstStartError},
     authority::{Authority, AuthorityError},
     config::{Config, duration},
     controllers,
@@ -47,7 +47,7 @@ pub enum StartError {
     #[error("http.certificate_file and http.private_key_file go together")]
     HalfTls,
     #[error(transparent)]
-    PortsUrl(#[from] PortsUrlError),
+    BaseUrl(#[from] BaseUrlError),
     #[error("cannot make {path}")]
     DataDir {
         path: Utf8PathBuf,

@@ -107,7 +107,7 @@ pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-fn full(text: String) -> Body {
+pub(crate) fn full(text: String) -> Body {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 

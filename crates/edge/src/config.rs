@@ -27,6 +27,9 @@ pub struct Config {
     /// None: plain HTTP, for one machine or behind something that terminates TLS.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
+    /// Something in front terminates TLS: cookies are `Secure` and guests are told `https`, although this edge sees none.
+    #[serde(default)]
+    pub tls_in_front: bool,
     /// None: whoever connects is the visitor.
     #[serde(default)]
     pub proxy_protocol: Option<ProxyProtocolConfig>,
@@ -74,6 +77,10 @@ pub struct Limits {
     pub address_requests_burst: u32,
     /// Tunnels to one port, from this edge. Who finds them all taken waits for up to `upstream_seconds`.
     pub tunnels_per_port: usize,
+    /// Tunnels to all sandboxes of one tenant.
+    pub tunnels_per_tenant: usize,
+    /// All tunnels. Each may hold half a MiB of what nobody reads.
+    pub tunnels: usize,
     /// For the head of a request, and for the first request of a connection; for a TLS handshake too, which never gets
     /// more than 10.
     pub header_seconds: u64,
@@ -91,6 +98,8 @@ impl Default for Limits {
             address_requests_per_second: 500,
             address_requests_burst: 2000,
             tunnels_per_port: 256,
+            tunnels_per_tenant: 2048,
+            tunnels: 8192,
             header_seconds: 15,
             upstream_seconds: 10,
             drain_seconds: 15,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use space_enrol::{ControlChannel, ControlConfig, Identity, LinkError};
 use space_node_proto::edge::{
-    GetTokenKeysRequest, RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, edge_client::EdgeClient,
+    GetTokenKeysRequest, RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, ResolveSandboxReply,
+    ResolveSandboxRequest, edge_client::EdgeClient,
 };
-use space_types::PortHost;
+use space_types::{ParseIdError, PortHost, SandboxId};
 use tokio::sync::watch;
 use tonic::{Status, transport::Channel};
 
@@ -18,6 +19,8 @@ pub(crate) enum ControlError {
     Link(#[from] LinkError),
     #[error("control sent a key of {0} bytes")]
     Key(usize),
+    #[error("control sent an id that is none")]
+    Id(#[from] ParseIdError),
 }
 
 impl From<Status> for ControlError {
@@ -51,17 +54,33 @@ impl ControlLink {
     }
 
     /// `None`: there is no such sandbox.
-    pub(crate) async fn resolve(&self, host: PortHost) -> Result<Option<ResolvePortReply>, ControlError> {
+    pub(crate) async fn resolve_port(
+        &self,
+        host: PortHost,
+    ) -> Result<Option<ResolvePortReply>, ControlError> {
         let request =
             ResolvePortRequest { sandbox_id: host.sandbox_id.to_string(), port: host.port.get().into() };
-        match self.client()?.resolve_port(request).await {
-            Ok(reply) => Ok(Some(reply.into_inner())),
-            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
-            Err(status) => Err(status.into()),
-        }
+        found(self.client()?.resolve_port(request).await)
+    }
+
+    /// `None`: there is no such sandbox.
+    pub(crate) async fn resolve_sandbox(
+        &self,
+        id: SandboxId,
+    ) -> Result<Option<ResolveSandboxReply>, ControlError> {
+        let request = ResolveSandboxRequest { sandbox_id: id.to_string() };
+        found(self.client()?.resolve_sandbox(request).await)
     }
 
     fn client(&self) -> Result<EdgeClient<Channel>, LinkError> {
         Ok(EdgeClient::new(self.0.get()?))
+    }
+}
+
+fn found<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, ControlError> {
+    match answer {
+        Ok(reply) => Ok(Some(reply.into_inner())),
+        Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
     }
 }

@@ -1,6 +1,9 @@
 //! Control's public keys, fetched every minute. The last ones stay in use while control is away.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use space_runtime::telemetry::chain;
 use tokio::{sync::watch, time::sleep};
@@ -13,6 +16,11 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Empty until control was asked.
 pub(crate) type TokenKeys = watch::Receiver<Arc<[PublicKey]>>;
+
+/// Unix seconds, in which tokens end.
+pub(crate) fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
+}
 
 /// Cancel safe.
 pub(crate) async fn fetch_forever(control: ControlLink, keys: watch::Sender<Arc<[PublicKey]>>) {

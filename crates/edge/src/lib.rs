@@ -1,9 +1,10 @@
-//! `space-edged`: the front door of ports inside sandboxes.
+//! `space-edged`: the front door of ports inside sandboxes, and of what their commands print.
 //!
 //! ```text
 //! serve (limits, TLS) ──▶ proxy (shape, authorise, forward) ──▶ pool ──▶ tunnel ──▶ workers (gRPC over mTLS)
-//!                               │            │
-//!                             keys         routes ──▶ control (gRPC over mTLS)
+//!                          │    │            │                                        ▲
+//!                          │  keys         routes ──▶ control (gRPC over mTLS)        │
+//!                          └──▶ streams (authorise, follow, server-sent events) ──────┘
 //! ```
 //!
 //! It is stateless and holds no secret but its own key: what it knows of sandboxes, control told it a few seconds ago.
@@ -26,6 +27,7 @@ mod proxy;
 mod routes;
 mod serve;
 mod server;
+mod streams;
 mod tls;
 mod tunnel;
 mod turn_away;

@@ -1,6 +1,7 @@
 //! What is read of hostile bytes, without I/O: host names, cookies, queries, tokens, what a
 //! proxy in front says. Public for fuzz targets.
 
+pub mod attach;
 pub mod cookies;
 pub mod host;
 pub mod proxy_protocol;

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | the visitor's address sends no faster than it may | 429 |
 //! | [`shape`]: one reading of it only | 400 |
-//! | the host names a port | 404 |
-//! | [`credentials`] are taken off the request, checked with public keys | |
+//! | the host names a port; where it names none, the path may be a command's ([`crate::streams`]) | 404 |
+//! | [`credentials`] are taken off the request, checked with public keys; a cookie counts by [`site`] | |
 //! | the route says whether the port is public, and which epochs are void | 401 |
 //! | the sandbox runs | 503 |
 //! | a tunnel opens, after one more look for the route if need be | 502, 503 |
@@ -17,6 +17,7 @@ mod forward;
 mod headers;
 mod link;
 mod shape;
+mod site;
 mod splice;
 
 use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
@@ -32,11 +33,13 @@ use crate::{
     addresses::{Addresses, Place},
     answer::{Refusal, wants_page},
     keys::TokenKeys,
-    parse::host::port_host,
-    routes::{Route, RouteError, Routes},
+    parse::{attach::attach_path, host::port_host},
+    routes::{Asks, PortRoute, RouteError, Routes},
+    streams::Streams,
     upstream::{self, Failure, Open, Upstream, unreachable_sandbox},
 };
 use credentials::Credentials;
+use site::is_foreign;
 
 /// Who sends requests on a connection.
 #[derive(Clone)]
@@ -57,7 +60,8 @@ pub(crate) struct Proxy {
     pub(crate) domain: String,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) keys: TokenKeys,
-    pub(crate) routes: Routes,
+    pub(crate) routes: Routes<PortHost>,
+    pub(crate) streams: Streams,
     pub(crate) upstream: Upstream,
     pub(crate) tasks: Tasks,
 }
@@ -97,9 +101,14 @@ impl Proxy {
     ) -> Result<Response<Body>, Refusal> {
         self.addresses.request(visitor.ip).map_err(too_fast)?;
         let authority = shape::authority(&request)?;
-        let host = port_host(&authority, &self.domain)
-            .ok_or_else(|| Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>."))?;
-        let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls);
+        let Some(host) = port_host(&authority, &self.domain) else {
+            return match attach_path(request.uri().path()) {
+                Some(asked) => Ok(self.streams.answer(asked, &request).await),
+                None => Err(Refusal::new(EdgeCode::PortUnknown, "Ports are called <port>-<id>.<domain>.")),
+            };
+        };
+        let foreign = is_foreign(&request, host, &self.domain);
+        let credentials = Credentials::take(&mut request, host, &self.keys.borrow(), visitor.tls, foreign);
         let journey = Journey { proxy: self, visitor, host, authority, credentials };
         if let Some(response) = journey.follow_link(&mut request).await? {
             return Ok(response);
@@ -114,8 +123,9 @@ impl Proxy {
 
 impl Journey<'_> {
     /// The route, if it is this visitor's to take.
-    async fn route(&self) -> Result<Arc<Route>, Refusal> {
-        let route = match self.proxy.routes.find(self.host).await {
+    async fn route(&self) -> Result<Arc<PortRoute>, Refusal> {
+        let asks = if self.credentials.are_shown() { Asks::Bearer } else { Asks::Stranger };
+        let route = match self.proxy.routes.find(self.host, asks).await {
             Ok(route) => route,
             Err(RouteError::NotFound) => return Err(self.unauthorized()),
             Err(RouteError::Unavailable) => return Err(unavailable()),
@@ -133,8 +143,8 @@ impl Journey<'_> {
     async fn reach<O: Open>(&self, open: &O) -> Result<(upstream::Place, O::Opened), Refusal> {
         for last in [false, true] {
             let route = self.route().await?;
-            let Some(target) = route.target.clone() else {
-                let detail = format!("The sandbox is {}.", route.state);
+            let Some(target) = route.sandbox.target.clone() else {
+                let detail = format!("The sandbox is {}.", route.sandbox.state);
                 return Err(Refusal::new(EdgeCode::PortSandboxNotRunning, detail));
             };
             let place = upstream::Place { host: self.host, target };

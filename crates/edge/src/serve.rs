@@ -38,6 +38,8 @@ use crate::{
 };
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A peer that acknowledges nothing for so long has gone. In milliseconds.
+const GONE: u32 = 120_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const HEAD_BYTES: u32 = 64 * 1024;
 const STREAMS: u32 = 256;
@@ -50,6 +52,8 @@ pub(crate) struct Acceptor {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Terminated by something in front.
+    pub(crate) tls_in_front: bool,
     pub(crate) proxies: Proxies,
     pub(crate) away: TurnAway,
     pub(crate) limits: Limits,
@@ -105,7 +109,8 @@ impl Acceptor {
             let detail = "This address has as many connections as it may have.";
             return self.away.with(Refusal::new(EdgeCode::AddressLimited, detail), stream);
         };
-        let visitor = Visitor { ip, tls: self.tls.is_some(), place: Arc::new(Held(permit, place)) };
+        let tls = self.tls.is_some() || self.tls_in_front;
+        let visitor = Visitor { ip, tls, place: Arc::new(Held(permit, place)) };
         let Some(config) = self.tls.clone() else { return self.http(stream, visitor).await };
         let deadline = HANDSHAKE.min(self.header_time());
         match timeout(deadline, TlsAcceptor::from(config).accept(stream)).await {
@@ -179,5 +184,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, Duration::from_mins(1))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
     sockopt::set_tcp_keepcnt(stream, 4)?;
+    // Where something is still unsent no keep-alive goes out.
+    sockopt::set_tcp_user_timeout(stream, GONE)?;
     Ok(())
 }

@@ -20,6 +20,7 @@ use crate::{
     proxy::Proxy,
     routes::Routes,
     serve::Acceptor,
+    streams::Streams,
     tls::{Current, TlsError, server_config},
     turn_away::TurnAway,
     upstream::Upstream,
@@ -74,12 +75,20 @@ impl Server {
         tasks.spawn_cancellable("renewal", renewal);
         tasks.spawn_cancellable("token keys", keys::fetch_forever(control.clone(), keys_sender));
         let addresses = Addresses::new(&config.limits);
+        let workers = Workers::new(identity, deadline);
         let proxy = Proxy {
             domain,
             addresses: Arc::clone(&addresses),
             keys: keys.clone(),
-            routes: Routes::new(control),
-            upstream: Upstream::new(Workers::new(identity, deadline), config.limits, tasks),
+            routes: Routes::new(control.clone()),
+            streams: Streams {
+                keys: keys.clone(),
+                routes: Arc::new(Routes::new(control)),
+                workers: workers.clone(),
+                deadline,
+                shutdown: tasks.shutdown_token(),
+            },
+            upstream: Upstream::new(workers, config.limits, tasks),
             tasks: tasks.clone(),
         };
         let tls = tls.map(|(current, files)| {
@@ -92,6 +101,7 @@ impl Server {
             proxies: Proxies::new(config.proxy_protocol.as_ref()),
             away: TurnAway::new(tls.is_some(), tasks),
             tls,
+            tls_in_front: config.tls_in_front,
             limits: config.limits,
             tasks: tasks.clone(),
         };

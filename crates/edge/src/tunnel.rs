@@ -21,12 +21,14 @@ use space_node_proto::ports::{
 use space_types::PortHost;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{OwnedSemaphorePermit, mpsc},
+    sync::mpsc,
     time::timeout,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::PollSender;
 use tonic::{Status, Streaming, transport::Channel};
+
+use crate::upstream::Taken;
 
 /// The largest message of the protocol.
 const CHUNK: usize = 64 * 1024;
@@ -42,13 +44,13 @@ pub(crate) struct Tunnel {
     _open: Open,
 }
 
-/// Counts a tunnel while it is open, and holds its place among those of the port.
-struct Open(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+/// Counts a tunnel while it is open, and holds its places.
+struct Open(#[expect(dead_code, reason = "held, not read")] Taken);
 
 impl Open {
-    fn new(permit: OwnedSemaphorePermit) -> Self {
+    fn new(taken: Taken) -> Self {
         metrics::gauge!("edge_tunnels").increment(1);
-        Self(permit)
+        Self(taken)
     }
 }
 
@@ -65,7 +67,7 @@ impl Tunnel {
         host: PortHost,
         generation: u64,
         deadline: Duration,
-        permit: OwnedSemaphorePermit,
+        taken: Taken,
     ) -> Result<Self, Status> {
         let (requests, sent) = mpsc::channel(1);
         let open =
@@ -90,7 +92,7 @@ impl Tunnel {
             unread: Bytes::new(),
             finished: false,
             ended: false,
-            _open: Open::new(permit),
+            _open: Open::new(taken),
         })
     }
 

@@ -3,26 +3,22 @@
 //! A connection belongs to one port of one generation of a sandbox, and is used for that alone.
 
 mod idle;
+mod places;
 mod sender;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use space_attach::is_transport;
 use space_runtime::tasks::Tasks;
 use space_types::PortHost;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
 use tonic::{Code, Status};
 
 use crate::{EdgeCode, answer::Refusal, config::Limits, routes::Target, tunnel::Tunnel, workers::Workers};
 use idle::Idle;
+use places::Places;
+pub(crate) use places::Taken;
 pub(crate) use sender::{Sender, Unsent};
 
 /// Of an answer's head.
@@ -92,8 +88,7 @@ impl Open for RawBytes {
 pub(crate) struct Upstream {
     workers: Workers,
     deadline: Duration,
-    tunnels_per_port: usize,
-    ports: Arc<Mutex<HashMap<PortHost, Arc<Semaphore>>>>,
+    places: Arc<Places>,
     idle: Idle,
     tasks: Tasks,
 }
@@ -103,8 +98,7 @@ impl Upstream {
         Self {
             workers,
             deadline: Duration::from_secs(limits.upstream_seconds),
-            tunnels_per_port: limits.tunnels_per_port,
-            ports: Arc::default(),
+            places: Arc::new(Places::new(&limits)),
             idle: Idle::start(tasks),
             tasks: tasks.clone(),
         }
@@ -137,9 +131,9 @@ impl Upstream {
     }
 
     async fn tunnel(&self, place: &Place) -> Result<Tunnel, Failure> {
-        let permit = self.permit(place.host).await.map_err(Failure::Refused)?;
-        let client = self.workers.client(&place.target).map_err(|_bad_address| Failure::Moved)?;
-        let opened = Tunnel::open(client, place.host, place.target.generation, self.deadline, permit).await;
+        let taken = self.places.take(place, self.deadline).await.map_err(Failure::Refused)?;
+        let client = self.workers.ports(&place.target).map_err(|_bad_address| Failure::Moved)?;
+        let opened = Tunnel::open(client, place.host, place.target.generation, self.deadline, taken).await;
         opened.map_err(|status| self.failure(place, &status))
     }
 
@@ -178,34 +172,16 @@ impl Upstream {
         Ok(Sender::http2(sender, false))
     }
 
-    /// A place among the tunnels of the port. Who comes in a crowd waits for those before.
-    async fn permit(&self, host: PortHost) -> Result<OwnedSemaphorePermit, Refusal> {
-        let permits = self.permits(host);
-        let detail =
-            format!("This port has {} connections already, which is the limit.", self.tunnels_per_port);
-        match timeout(self.deadline, permits.acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(Refusal::new(EdgeCode::TooManyConnections, detail)),
-        }
-    }
-
-    fn permits(&self, host: PortHost) -> Arc<Semaphore> {
-        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        if !ports.contains_key(&host) {
-            // Those without a tunnel are held by nobody else.
-            ports.retain(|_, permits| Arc::strong_count(permits) > 1);
-        }
-        let new = || Arc::new(Semaphore::new(self.tunnels_per_port));
-        Arc::clone(ports.entry(host).or_insert_with(new))
-    }
-
     fn failure(&self, place: &Place, status: &Status) -> Failure {
         tracing::debug!(code = ?status.code(), port = %place.host.label(), "no tunnel");
         let refused = |code, detail: &str| Failure::Refused(Refusal::new(code, detail));
         match status.code() {
             Code::NotFound | Code::FailedPrecondition => Failure::Moved,
             Code::Unavailable | Code::Unknown => {
-                self.workers.forget(&place.target);
+                // A worker says so of a guest too, and its channel is every other guest's as well.
+                if is_transport(status) {
+                    self.workers.forget(&place.target);
+                }
                 Failure::Moved
             }
             Code::Aborted => {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use space_enrol::Identity;
-use space_node_proto::ports::ports_client::PortsClient;
+use space_node_proto::{attach::attach_client::AttachClient, ports::ports_client::PortsClient};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
@@ -40,21 +40,29 @@ impl Workers {
         Self { identity, deadline, open: Arc::default() }
     }
 
+    pub(crate) fn ports(&self, target: &Target) -> Result<PortsClient<Channel>, tonic::transport::Error> {
+        self.channel(target).map(PortsClient::new)
+    }
+
+    pub(crate) fn attach(&self, target: &Target) -> Result<AttachClient<Channel>, tonic::transport::Error> {
+        self.channel(target).map(AttachClient::new)
+    }
+
     /// Connects when it is used, and again after each loss.
-    pub(crate) fn client(&self, target: &Target) -> Result<PortsClient<Channel>, tonic::transport::Error> {
+    fn channel(&self, target: &Target) -> Result<Channel, tonic::transport::Error> {
         let identity = self.identity.borrow().clone();
         let key = key(target, &identity);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((used_at, channel)) = open.get_mut(&key) {
             *used_at = Instant::now();
-            return Ok(PortsClient::new(channel.clone()));
+            return Ok(channel.clone());
         }
         if open.len() >= MANY {
             open.retain(|_, (used_at, _)| used_at.elapsed() < IDLE);
         }
         let channel = self.endpoint(target, &identity)?.connect_lazy();
         open.insert(key, (Instant::now(), channel.clone()));
-        Ok(PortsClient::new(channel))
+        Ok(channel)
     }
 
     /// Forgets a channel that did not work, so that the next call connects anew at once.

@@ -60,6 +60,9 @@ impl ControlChannel {
     }
 }
 
+/// A host that vanished without a word is noticed in so long, and the next call goes to another.
+const PING: Duration = Duration::from_secs(10);
+
 /// Control's address, trusted by `authority_pem` alone.
 pub(crate) fn endpoint(
     config: &ControlConfig,
@@ -73,5 +76,11 @@ pub(crate) fn endpoint(
     if let Some(own) = own {
         tls = tls.identity(own);
     }
-    Endpoint::from_shared(config.url.clone())?.connect_timeout(deadline).timeout(deadline).tls_config(tls)
+    Endpoint::from_shared(config.url.clone())?
+        .connect_timeout(deadline)
+        .timeout(deadline)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .keep_alive_while_idle(true)
+        .tls_config(tls)
 }

@@ -6,6 +6,8 @@ mod generated {
     tonic::include_proto!("protocols");
 }
 
+/// Edge to worker: the output of commands.
+pub use generated::space::attach::v1 as attach;
 /// Control to worker: commands in a sandbox.
 pub use generated::space::commands::v1 as commands;
 /// What a node sees of a sandbox.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use space_guest_proto::job::{Changes, Done, FailureKind, GuestJobFrame, HostJobFrame, Job, OpenTunnel};
 use space_node_proto::{
+    attach::{FollowRequest, attach_client::AttachClient},
     files::{Place, StatFileRequest, files_client::FilesClient},
     ports::{
         TunnelFinish, TunnelOpen, TunnelReply, TunnelRequest, ports_client::PortsClient, tunnel_reply,
@@ -279,6 +280,16 @@ async fn a_guest_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_guest_that_has_said_all_and_takes_nothing_is_given_up() {
+    let mut stage = Stage::with_deadline(Duration::from_millis(300)).await;
+    let (mut tunnel, mut job) = stage.opened().await;
+    job.send(&[done(Done::default())]).await;
+    assert_eq!(tunnel.next().await.unwrap(), None);
+    let data = || TunnelRequest { part: Some(Part::Data(vec![0; 60_000])) };
+    soon(async { while tunnel.requests.send(data()).await.is_ok() {} }).await;
+}
+
+#[tokio::test]
 async fn a_client_that_opens_a_call_and_says_nothing_is_given_up() {
     let mut stage = Stage::with_deadline(Duration::from_millis(200)).await;
     let (_silent, receiver) = mpsc::channel(1);
@@ -343,7 +354,7 @@ async fn a_sandbox_full_of_tunnels_still_takes_file_operations() {
 }
 
 #[tokio::test]
-async fn an_edge_may_open_tunnels_and_no_more() {
+async fn an_edge_may_open_tunnels_and_follow_commands_and_no_more() {
     let mut stage = Stage::set().await;
     let mut files = FilesClient::new(stage.node.channel_of(EDGE).await);
     let stat = StatFileRequest { place: place(), follow: true };
@@ -354,6 +365,10 @@ async fn an_edge_may_open_tunnels_and_no_more() {
     assert_eq!(soon(commands.list_commands(list)).await.unwrap_err().code(), Code::PermissionDenied);
     stage.ports = PortsClient::new(stage.node.channel_of(CONTROL).await);
     stage.opened().await;
+    // That it is asked at all shows in the generation, which is another one.
+    let mut attach = AttachClient::new(stage.node.channel_of(EDGE).await);
+    let follow = FollowRequest { sandbox_id: SANDBOX.to_owned(), generation: 9, ..FollowRequest::default() };
+    assert_eq!(soon(attach.follow(follow)).await.unwrap_err().code(), Code::FailedPrecondition);
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "as the request has it")]

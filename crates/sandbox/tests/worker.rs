@@ -7,6 +7,7 @@ mod support;
 use std::{collections::HashMap, io::Write as _, sync::Arc};
 
 use space_node_proto::{
+    attach::{FollowRequest, attach_client::AttachClient},
     commands::{
         AttachCommandRequest, CommandEvent, CommandSpec, CommandState, CreateCommandRequest,
         GetCommandRequest, ListCommandsRequest, ResizeTerminalRequest, SignalCommandRequest, TerminalSize,
@@ -15,7 +16,7 @@ use space_node_proto::{
     worker::{HintKind, from_worker},
 };
 use space_sandbox::spool::SpoolLimits;
-use support::{CONTROL, Guest, Sockets, TestNode, soon};
+use support::{CONTROL, EDGE, Guest, Sockets, TestNode, soon};
 use tonic::{Code, Streaming, transport::Channel};
 
 const SANDBOX: &str = "sbx_one";
@@ -417,13 +418,38 @@ async fn a_stream_goes_on_where_it_was_when_the_worker_is_replaced() {
 }
 
 #[tokio::test]
+async fn an_edge_follows_what_control_made_and_makes_nothing() {
+    let mut stage = Stage::set().await;
+    let create = CreateCommandRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: "cmd_1".to_owned(),
+        spec: Some(shell("echo followed", false)),
+    };
+    soon(stage.client.create_command(create)).await.unwrap();
+    let mut edge = AttachClient::new(stage.node.channel_of(EDGE).await);
+    let follow = |command: &str, after_sequence| FollowRequest {
+        sandbox_id: SANDBOX.to_owned(),
+        generation: 1,
+        command_id: command.to_owned(),
+        after_sequence,
+    };
+    let stream = soon(edge.follow(follow("cmd_1", 0))).await.unwrap().into_inner();
+    let heard = soon(hear(stream)).await.unwrap();
+    assert_eq!((heard.stdout.as_slice(), heard.code), (&b"followed\n"[..], Some(0)));
+    let mut rest = soon(edge.follow(follow("cmd_1", 2))).await.unwrap().into_inner();
+    assert_eq!(soon(rest.message()).await.unwrap().unwrap().sequence, 3);
+    assert_eq!(soon(edge.follow(follow("cmd_2", 0))).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
 async fn only_control_and_the_edge_may_call() {
     let stage = Stage::set().await;
     let list = ListCommandsRequest { sandbox_id: SANDBOX.to_owned(), generation: 1 };
     let mut client = stage.node.connect(&[CONTROL]).await.unwrap();
     soon(client.list_commands(list.clone())).await.unwrap();
     // It is let in, and may do less; tests/ports.rs has the rest.
-    let mut client = stage.node.connect(&[support::EDGE]).await.unwrap();
+    let mut client = stage.node.connect(&[EDGE]).await.unwrap();
     assert_eq!(soon(client.list_commands(list)).await.unwrap_err().code(), Code::PermissionDenied);
     let strangers: [&[&str]; 5] = [
         &["spiffe://space/node/n"],

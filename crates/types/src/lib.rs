@@ -1,6 +1,7 @@
 //! Pure rules: what things are called, how large they may be, and how a sandbox's state follows from what
 //! was wanted and what was seen. Everything here is a total function of its arguments; no clock, no I/O.
 
+mod attach_token;
 mod byte_size;
 mod id;
 mod lifecycle;
@@ -11,6 +12,7 @@ mod reason;
 mod template_ref;
 mod uid_range;
 
+pub use attach_token::AttachClaims;
 pub use byte_size::ByteSize;
 pub use id::{
     CommandId, EventId, KeyId, NodeId, OperationId, ParseIdError, ProjectId, ReleaseId, SandboxId, TenantId,

@@ -25,8 +25,9 @@ pub(crate) fn ready() -> Result<HostImage> {
     let inputs = paths::images().join("host");
     let kernel = kernel_package()?;
     let packages = rootfs::list(&inputs.join("packages.txt"))?;
-    let user = "chroot \"$1\" useradd --system --home-dir /var/lib/space --shell /usr/sbin/nologin space";
-    let archive = rootfs::archive("host", &packages, user)?;
+    let users = "for user in space space-edge; do chroot \"$1\" useradd --system --user-group \
+                 --home-dir /var/lib/space --shell /usr/sbin/nologin $user; done";
+    let archive = rootfs::archive("host", &packages, users)?;
     let keys = keys()?;
     let mut hash = Inputs::new("host", 2).text(archive.as_str()).text(kernel.as_str()).text(keys.as_str());
     for file in ["assemble", "init", "poweroff", "modules.txt", "sshd_config"] {

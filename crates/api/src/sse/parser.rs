@@ -3,6 +3,8 @@
 //! Our own because a client that talks to anything must bound what it keeps: a line or event beyond the limit
 //! is an error, not an allocation. Comments are reported too, for they tell that the other side is alive.
 
+use memchr::memchr2;
+
 /// One parsed unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -56,25 +58,22 @@ impl Parser {
 
     /// Takes the next bytes and adds what they complete to `frames`.
     pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), StreamLimitError> {
-        for &byte in bytes {
-            let ends_line = match byte {
-                b'\n' if std::mem::take(&mut self.after_carriage_return) => continue,
-                b'\n' => true,
-                b'\r' => {
-                    self.after_carriage_return = true;
-                    true
-                }
-                _ => {
-                    self.after_carriage_return = false;
-                    self.line.push(byte);
-                    false
-                }
-            };
-            if ends_line {
-                self.end_line(frames);
-            } else if self.line.len() + self.data.len() > Self::LIMIT {
+        let mut rest = bytes;
+        while let Some(first) = rest.first() {
+            if std::mem::take(&mut self.after_carriage_return) && *first == b'\n' {
+                rest = &rest[1..];
+                continue;
+            }
+            let end = memchr2(b'\n', b'\r', rest);
+            let part = &rest[..end.unwrap_or(rest.len())];
+            if self.line.len() + part.len() + self.data.len() > Self::LIMIT {
                 return Err(StreamLimitError { limit: Self::LIMIT });
             }
+            self.line.extend_from_slice(part);
+            let Some(end) = end else { break };
+            self.after_carriage_return = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+            self.end_line(frames);
         }
         Ok(())
     }

@@ -122,12 +122,12 @@ fn edge(layout: &Layout, args: &UpArgs) -> Edge {
         data_dir: layout.edge(),
         listen: args.edge_listen,
         domain: args.domain.clone(),
-        control: registry(layout, layout.edge_join_token()),
+        control: registry(layout.edge_authority(), layout.edge_token()),
     }
 }
 
-fn registry(layout: &Layout, join_token_file: Utf8PathBuf) -> Registry {
-    Registry { url: "https://127.0.0.1:8701".to_owned(), authority: layout.authority(), join_token_file }
+fn registry(authority: Utf8PathBuf, join_token_file: Utf8PathBuf) -> Registry {
+    Registry { url: "https://127.0.0.1:8701".to_owned(), authority, join_token_file }
 }
 
 fn node(
@@ -145,7 +145,7 @@ fn node(
         worker: programs.join("space-sandboxd"),
         metrics_listen: METRICS,
         pool: args.spare_vms,
-        control: registry(layout, layout.join_token()),
+        control: registry(layout.authority(), layout.join_token()),
         firecracker: Firecracker {
             binary: assets.firecracker(),
             jailer: assets.jailer(),

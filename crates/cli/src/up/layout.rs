@@ -2,14 +2,18 @@
 
 use std::{
     fs::{self, DirBuilder},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+    io::{Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, lchown},
 };
 
 use anyhow::{Context, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use nix::fcntl::OFlag;
 
 use super::user::Account;
+
+/// Certificates and tokens are shorter.
+const MOST_READ: u64 = 64 * 1024;
 
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
@@ -45,9 +49,19 @@ impl Layout {
         self.control().join("edge-join.token")
     }
 
-    /// The edge's identity.
+    /// The edge's identity, and what it was given to get one.
     pub(super) fn edge(&self) -> Utf8PathBuf {
         self.data.join("edge")
+    }
+
+    /// Whom the edge trusts to be control: its own copy, since it may not read control's files.
+    pub(super) fn edge_authority(&self) -> Utf8PathBuf {
+        self.edge().join("authority.pem")
+    }
+
+    /// Its own copy.
+    pub(super) fn edge_token(&self) -> Utf8PathBuf {
+        self.edge().join("join.token")
     }
 
     pub(super) fn authority(&self) -> Utf8PathBuf {
@@ -93,16 +107,19 @@ impl Layout {
     }
 
     /// Makes what is missing, and puts owners and modes right.
-    pub(super) fn make(&self, account: &Account) -> anyhow::Result<()> {
+    pub(super) fn make(&self, account: &Account, edge: &Account) -> anyhow::Result<()> {
         for dir in [&self.data, &self.run] {
             make_dir(dir, 0o711, None)?;
         }
         make_dir(&self.data.join("logs"), 0o700, None)?;
         make_dir(&self.data.join("templates"), 0o755, None)?;
         make_dir(&self.node(), 0o711, None)?;
-        for dir in [self.control(), self.edge(), self.postgres(), self.postgres_socket_dir()] {
+        for dir in [self.control(), self.postgres(), self.postgres_socket_dir()] {
             make_dir(&dir, 0o700, Some(account))?;
         }
+        // An installation from before the edge had a user of its own has files of control's user there.
+        make_dir(&self.edge(), 0o700, Some(edge))?;
+        hand_over(&self.edge(), edge)?;
         match unreachable_ancestor(&self.data) {
             Some(dir) => bail!(
                 "the user `{}` can't reach {}, since {dir} is closed to it: choose another --data, or `chmod o+x {dir}`",
@@ -112,6 +129,49 @@ impl Layout {
             None => Ok(()),
         }
     }
+}
+
+impl Layout {
+    /// Gives the edge what it needs to join: control has written that, and the edge can't read it there.
+    pub(super) fn admit_edge(&self, edge: &Account) -> anyhow::Result<()> {
+        for (from, to) in
+            [(self.authority(), self.edge_authority()), (self.edge_join_token(), self.edge_token())]
+        {
+            write(&to, &read_small(&from)?, 0o600, Some(edge.uid.as_raw()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A file of a user that is less than root: what it links to is not for us to read.
+fn read_small(path: &Utf8Path) -> anyhow::Result<Vec<u8>> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let file = fs::OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
+        let mut content = Vec::new();
+        file.take(MOST_READ).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    read().with_context(|| format!("cannot read {path}"))
+}
+
+/// Makes everything below `dir` belong to `owner`, links themselves and not what they lead to.
+fn hand_over(dir: &Utf8Path, owner: &Account) -> anyhow::Result<()> {
+    let handed = |dir: &Utf8Path| -> std::io::Result<Vec<Utf8PathBuf>> {
+        let mut below = Vec::new();
+        for entry in dir.read_dir_utf8()? {
+            let entry = entry?;
+            lchown(entry.path(), Some(owner.uid.as_raw()), Some(owner.gid.as_raw()))?;
+            if entry.file_type()?.is_dir() {
+                below.push(entry.into_path());
+            }
+        }
+        Ok(below)
+    };
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        waiting.extend(handed(&dir).with_context(|| format!("cannot hand {dir} over"))?);
+    }
+    Ok(())
 }
 
 /// The first directory on the way to `path` that users other than its owner may not pass.

@@ -1,4 +1,4 @@
-//! The system user that the database and the control plane run as.
+//! The system users: one for the database and the control plane, another for the edge, to which strangers speak.
 
 use std::os::unix::process::CommandExt;
 
@@ -8,7 +8,8 @@ use nix::unistd::{Gid, Uid, User};
 
 use super::postgres::find_in_path;
 
-const NAME: &str = "space";
+const CONTROL: &str = "space";
+const EDGE: &str = "space-edge";
 
 #[derive(Debug, Clone)]
 pub(super) struct Account {
@@ -17,29 +18,48 @@ pub(super) struct Account {
     pub(super) gid: Gid,
 }
 
-impl Account {
-    /// The user `space`, made if there is none.
+/// Who runs what.
+#[derive(Debug, Clone)]
+pub(super) struct Accounts {
+    /// Reads the database and the installation's keys.
+    pub(super) control: Account,
+    /// Reads neither.
+    pub(super) edge: Account,
+}
+
+impl Accounts {
+    /// Made where there are none.
     pub(super) fn ensure(home: &Utf8Path) -> anyhow::Result<Self> {
-        if let Some(account) = Self::find()? {
+        let accounts = Self { control: Account::ensure(CONTROL, home)?, edge: Account::ensure(EDGE, home)? };
+        if accounts.control.uid == accounts.edge.uid {
+            bail!("the users `{CONTROL}` and `{EDGE}` must not be the same");
+        }
+        Ok(accounts)
+    }
+}
+
+impl Account {
+    fn ensure(name: &str, home: &Utf8Path) -> anyhow::Result<Self> {
+        if let Some(account) = Self::find(name)? {
             return Ok(account);
         }
-        let useradd =
-            find_in_path("useradd").context("there is no user `space` and no `useradd` to make one")?;
+        let useradd = find_in_path("useradd")
+            .with_context(|| format!("there is no user `{name}` and no `useradd` to make one"))?;
         let status = std::process::Command::new(useradd)
             .args(["--system", "--user-group", "--no-create-home", "--home-dir", home.as_str()])
-            .args(["--shell", "/usr/sbin/nologin", NAME])
+            .args(["--shell", "/usr/sbin/nologin", name])
             .status()
             .context("cannot start useradd")?;
         if !status.success() {
             bail!("useradd failed: {status}");
         }
-        Self::find()?.context("useradd made no user `space`")
+        Self::find(name)?.with_context(|| format!("useradd made no user `{name}`"))
     }
 
-    fn find() -> anyhow::Result<Option<Self>> {
-        let user = User::from_name(NAME).context("cannot read the users")?;
+    fn find(name: &str) -> anyhow::Result<Option<Self>> {
+        let user = User::from_name(name).context("cannot read the users")?;
         if user.as_ref().is_some_and(|user| user.uid.is_root()) {
-            bail!("the user `space` must not be root");
+            bail!("the user `{name}` must not be root");
         }
         Ok(user.map(|user| Self { name: user.name, uid: user.uid, gid: user.gid }))
     }

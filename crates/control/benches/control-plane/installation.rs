@@ -32,6 +32,7 @@ pub(crate) struct Installation {
     dir: tempfile::TempDir,
     database: Database,
     pub(crate) http: SocketAddr,
+    pub(crate) registry: SocketAddr,
     client: reqwest::Client,
     key: String,
     control: Child,
@@ -40,7 +41,7 @@ pub(crate) struct Installation {
     next: AtomicUsize,
 }
 
-fn free_address() -> Result<SocketAddr> {
+pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
@@ -54,6 +55,7 @@ impl Installation {
         let config = format!(
             "data_dir = '{dir}'\n[database]\nurl = '{url}'\n\
              [http]\nlisten = '{http}'\n[registry]\nlisten = '{registry}'\n[internal]\nlisten = '127.0.0.1:0'\n\
+             [rate_limits]\nkey_per_second = 0\ntenant_per_second = 0\ncreates_per_second = 0\n\
              [controllers]\ninterval = '{interval}s'\n[telemetry]\nlog_filter = 'warn'\n",
             dir = dir.path().display(),
             url = database.url(),
@@ -73,6 +75,7 @@ impl Installation {
             dir,
             database,
             http,
+            registry,
             client,
             key: String::new(),
             control,
@@ -107,6 +110,11 @@ impl Installation {
         Ok(std::fs::read_to_string(self.dir.path().join(name))?.trim().to_owned())
     }
 
+    /// Whom nodes and edges trust.
+    pub(crate) fn authority(&self) -> Result<String> {
+        self.read("authority/ca.pem")
+    }
+
     async fn publish(&self) -> Result<()> {
         let digest = format!("sha256:{}", "07".repeat(32));
         let body = json!({"name": "base", "digest": digest, "location": "file:///x", "size_bytes": 4096});
@@ -118,7 +126,7 @@ impl Installation {
         let node = SimNode::join(SimOptions {
             name: format!("node-{node}"),
             registry,
-            authority_pem: self.read("authority/ca.pem")?,
+            authority_pem: self.authority()?,
             join_token: token["token"].as_str().context("a token")?.to_owned(),
             vcpus: 1_000_000,
             memory_bytes: 1 << 50,
@@ -226,14 +234,14 @@ impl Installation {
         self.database
     }
 
-    pub(crate) fn resident_kib(&self) -> Result<u64> {
-        let pid = self.control.id().context("space-controld runs")?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|rest| rest.trim().split(' ').next()?.parse().ok()).context("a resident size")
+    pub(crate) fn pid(&self) -> Result<u32> {
+        self.control.id().context("space-controld runs")
     }
+}
 
-    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.client.request(method, format!("http://{}{path}", self.http)).bearer_auth(&self.key)
-    }
+/// Of a process.
+pub(crate) fn resident_kib(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.trim().split(' ').next()?.parse().ok()).context("a resident size")
 }

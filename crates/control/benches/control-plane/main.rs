@@ -4,7 +4,7 @@
 //! |---|---|
 //! | creates a second, 50 simulated nodes | `pgbench` with the very statements of a create, as many clients ([`capture`]) |
 //! | p99 of create, get and list with 100,000 sandboxes | the same with 1,000 |
-//! | attaches a second and their p99, 10,000 streams open | the same with none open |
+//! | attaches a second and their p99, 10,000 streams open, at control and through an edge | the same with none open |
 //! | resident memory for an open stream | |
 //!
 //! `space-controld` is a process of its own; nodes and clients are in this one, and PostgreSQL beside both, so what is
@@ -14,6 +14,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod capture;
+mod edge;
 mod floor;
 mod installation;
 mod load;
@@ -60,7 +61,9 @@ async fn run() -> Result<Value> {
     let seconds = Duration::from_secs(setting("BENCH_SECONDS", 20) as u64);
 
     let throughput = throughput(&installation, &floor, seconds).await?;
-    let sessions = sessions::measure(&installation, setting("BENCH_SESSIONS", 10_000)).await?;
+    let edge = edge::Edge::start(&installation).await?;
+    let sessions = sessions::measure(&installation, &edge, setting("BENCH_SESSIONS", 10_000)).await?;
+    drop(edge);
     let small = scale(&installation, SMALL).await?;
     let large = scale(&installation, setting("BENCH_SANDBOXES", 100_000)).await?;
     let ratio =

@@ -7,19 +7,18 @@ use aws_lc_rs::digest::{SHA256, digest};
 use space_api::{
     Timestamp,
     commands::{
-        Attach, Command, CommandCreated, CommandState, CreateCommand, Exit, SignalCommand, StdinWritten,
-        WriteStdin,
+        Attach, Command, CommandCreated, CommandState, CreateCommand, SignalCommand, StdinWritten, WriteStdin,
     },
     terminal::TerminalSize,
 };
+use space_attach::{exit, is_transport};
 use space_node_proto::commands as proto;
-use space_types::{CommandId, SandboxId, TenantId};
+use space_types::{AttachClaims, CommandId, SandboxId, TenantId};
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
 use super::{App, AppError, auth::Caller, error::Answer};
 use crate::{
-    authority::AttachClaims,
     fail_point,
     grants::Reach,
     store::{idempotency::Claim, sandboxes::Route},
@@ -226,8 +225,9 @@ impl App {
         let lifetime = i64::try_from(self.limits.token_lifetime.as_secs()).unwrap_or(i64::MAX);
         let expires_at = now_seconds().saturating_add(lifetime);
         let claims = AttachClaims { sandbox_id: sandbox, command_id: command, expires_at };
+        let path = format!("/v1/sandboxes/{sandbox}/commands/{command}/attach");
         Attach {
-            url: format!("/v1/sandboxes/{sandbox}/commands/{command}/attach"),
+            url: self.attach_url.as_ref().map_or(path.clone(), |edge| edge.url(&path)),
             token: self.authority.attach.sign(&claims),
             expires_at: Timestamp::from_unix_milliseconds(expires_at.saturating_mul(1000)),
         }
@@ -276,12 +276,6 @@ impl App {
 
 pub(crate) fn now_seconds() -> i64 {
     jiff::Timestamp::now().as_second()
-}
-
-/// The connection failed, not the worker.
-pub(super) fn is_transport(status: &Status) -> bool {
-    use std::error::Error as _;
-    status.source().is_some()
 }
 
 /// By the table at the head of `commands.proto`; `space-refusal` tells refusals of one code apart.
@@ -350,16 +344,6 @@ fn fill_in(command: &mut Command, request: &CreateCommand) {
     command.terminal = request.terminal;
 }
 
-pub(super) fn exit(found: proto::Exit) -> Exit {
-    let killed = found.signal != 0;
-    Exit {
-        code: (!killed).then_some(found.code),
-        signal: killed.then_some(found.signal),
-        timed_out: found.timed_out,
-        error: Some(found.error).filter(|error| !error.is_empty()),
-    }
-}
-
 /// A command as it is right after it was made, without asking.
 pub(super) fn fresh(sandbox: SandboxId, id: CommandId, request: &CreateCommand) -> Command {
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
@@ -397,13 +381,5 @@ mod tests {
         assert_ne!(id(tenant, sandbox, "a"), id(tenant, sandbox, "b"));
         assert_ne!(id(tenant, sandbox, "a"), id(TenantId::new(), sandbox, "a"));
         assert_ne!(id(tenant, sandbox, "a"), id(tenant, SandboxId::new(), "a"));
-    }
-
-    #[test]
-    fn an_exit_is_a_code_or_a_signal() {
-        let killed = exit(proto::Exit { signal: 9, ..proto::Exit::default() });
-        assert_eq!((killed.code, killed.signal), (None, Some(9)));
-        let done = exit(proto::Exit::default());
-        assert_eq!((done.code, done.signal), (Some(0), None));
     }
 }

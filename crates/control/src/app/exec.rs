@@ -8,11 +8,12 @@ use space_api::{
     limits,
     sse::{CommandEvent, Output},
 };
+use space_attach::Positioned;
 use space_types::{CommandId, SandboxId};
 
 use super::{
     App, AppError,
-    command_stream::{CommandStream, Positioned, Target},
+    command_stream::{CommandStream, Target},
     commands::{NewCommand, fresh, spec},
 };
 use crate::{fail_point, grants::Reach};

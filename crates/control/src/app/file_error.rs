@@ -3,7 +3,9 @@
 use space_api::{Problem, ProblemCode};
 use tonic::{Code, Status};
 
-use super::{AppError, commands::is_transport};
+use space_attach::is_transport;
+
+use super::AppError;
 
 /// Guest-made text in a detail.
 const TEXT_CHARS: usize = 300;

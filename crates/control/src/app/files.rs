@@ -12,6 +12,7 @@ use space_api::{
     },
     limits,
 };
+use space_attach::is_transport;
 use space_node_proto::files as proto;
 use space_types::SandboxId;
 use tokio::time::{Duration, timeout};
@@ -19,7 +20,6 @@ use tonic::{Response, Status, Streaming, transport::Channel};
 
 use super::{
     App, AppError,
-    commands::is_transport,
     error::Answer,
     file_convert::info,
     file_error::from_status,

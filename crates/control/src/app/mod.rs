@@ -2,6 +2,7 @@
 //! `registry/`, and asks `store/` and `node_client/`.
 
 pub(crate) mod auth;
+pub(crate) mod base_url;
 pub(crate) mod changes;
 pub(crate) mod command_stream;
 pub(crate) mod commands;
@@ -38,14 +39,15 @@ use uuid::Uuid;
 
 use self::{
     auth::{KeyCache, KeyUse},
+    base_url::{AttachUrl, BaseUrlError},
     changes::Changes,
-    port_names::{PortNames, PortsUrlError},
+    port_names::PortNames,
     routes::RouteCache,
 };
 use crate::{
     authority::Authority,
     config::{Config, duration},
-    controllers::{Nudges, strays::Strays},
+    controllers::{Nudges, beats::Beats, strays::Strays},
     node_client::{Nodes, Workers},
     rate_limit::RateLimits,
     store::Store,
@@ -96,9 +98,12 @@ pub(crate) struct App {
     pub(crate) changes: Changes,
     pub(crate) nudges: Nudges,
     pub(crate) strays: Strays,
+    pub(crate) beats: Beats,
     /// Tells this process from other replicas.
     pub(crate) replica: Uuid,
     pub(crate) limits: AppLimits,
+    /// None: command streams are read here alone.
+    pub(crate) attach_url: Option<AttachUrl>,
     /// None: no edge serves ports.
     pub(crate) port_names: Option<PortNames>,
     /// Streams end when it is cancelled.
@@ -113,7 +118,7 @@ impl App {
         authority: Authority,
         config: &Config,
         shutdown: CancellationToken,
-    ) -> Result<Self, PortsUrlError> {
+    ) -> Result<Self, BaseUrlError> {
         let connect_timeout = duration(config.nodes.connect_timeout);
         Ok(Self {
             nodes: Nodes::new(&authority.certificates, connect_timeout),
@@ -126,8 +131,10 @@ impl App {
             changes: Changes::new(),
             nudges: Nudges::default(),
             strays: Strays::default(),
+            beats: Beats::default(),
             replica: Uuid::now_v7(),
             limits: AppLimits::from_config(config),
+            attach_url: config.commands.attach_base_url.as_deref().map(AttachUrl::parse).transpose()?,
             port_names: config.ports.base_url.as_deref().map(PortNames::parse).transpose()?,
             store,
             shutdown,

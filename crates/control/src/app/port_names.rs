@@ -1,45 +1,29 @@
 //! The names under which ports are served, from `ports.base_url`.
 
-use http::uri::{Scheme, Uri};
 use space_types::PortHost;
 
-#[derive(Debug, thiserror::Error)]
-pub enum PortsUrlError {
-    #[error("ports.base_url is {0:?}, not as `https://sandbox.example.com` or `http://localhost:8710`")]
-    Form(String),
-}
+use super::base_url::{BaseUrl, BaseUrlError};
 
-/// Scheme and authority of the base URL, in lower case.
+/// Labels are put before the name, so a name it must be.
 #[derive(Debug)]
-pub(crate) struct PortNames {
-    scheme: &'static str,
-    authority: String,
-}
+pub(crate) struct PortNames(BaseUrl);
 
 impl PortNames {
-    /// Nothing but a scheme, a name and a port makes sense: labels are put before the name.
-    pub(crate) fn parse(text: &str) -> Result<Self, PortsUrlError> {
-        let wrong = || PortsUrlError::Form(text.to_owned());
-        let url: Uri = text.parse().map_err(|_unparsed: http::uri::InvalidUri| wrong())?;
-        let scheme = match url.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTPS => "https",
-            Some(scheme) if *scheme == Scheme::HTTP => "http",
-            Some(_) | None => return Err(wrong()),
+    pub(crate) fn parse(text: &str) -> Result<Self, BaseUrlError> {
+        let error = || BaseUrlError {
+            setting: "ports.base_url",
+            value: text.to_owned(),
+            example: "`https://sandbox.example.com` or `http://localhost:8710`",
         };
-        let authority = url.authority().ok_or_else(wrong)?;
-        let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-        let host = authority.host();
-        let is_name = host.bytes().all(name) && host.parse::<std::net::Ipv4Addr>().is_err();
-        let tail = text.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
-        let plain = tail.is_none_or(|(_, path)| path.is_empty()) && url.query().is_none();
-        if host.is_empty() || !is_name || !plain || authority.as_str().contains('@') {
-            return Err(wrong());
-        }
-        Ok(Self { scheme, authority: authority.as_str().to_ascii_lowercase() })
+        let is_name = |host: &str| {
+            let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+            host.bytes().all(name) && host.parse::<std::net::Ipv4Addr>().is_err()
+        };
+        BaseUrl::parse(text).filter(|base| is_name(base.host())).map(Self).ok_or_else(error)
     }
 
     pub(crate) fn url(&self, host: PortHost) -> String {
-        format!("{}://{}.{}", self.scheme, host.label(), self.authority)
+        format!("{}://{}.{}", self.0.scheme, host.label(), self.0.authority)
     }
 }
 

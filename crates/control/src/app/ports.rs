@@ -6,7 +6,7 @@ use space_api::{
     Page, PageQuery, Timestamp,
     ports::{CreatePortToken, Port, PortToken, PortVisibility, SetPort, TOKEN_HEADER, TOKEN_PARAMETER},
 };
-use space_types::{PortClaims, PortHost, SandboxId, SandboxState};
+use space_types::{PortClaims, PortHost, SandboxId};
 
 use super::{App, AppError, commands::now_seconds, error::Answer, page, port_names::PortNames};
 use crate::{
@@ -20,9 +20,8 @@ const NOT_FOUND: AppError = AppError::NotFound("sandbox");
 pub(crate) struct ResolvedPort {
     pub(crate) visibility: PortVisibility,
     pub(crate) epoch: u32,
-    pub(crate) state: SandboxState,
-    /// None unless the sandbox runs.
-    pub(crate) route: Option<Route>,
+    /// To be used only while the sandbox runs.
+    pub(crate) route: Route,
 }
 
 impl App {
@@ -108,9 +107,7 @@ impl App {
     pub(crate) async fn port_resolve(&self, host: PortHost) -> Result<Option<ResolvedPort>, StoreError> {
         let Some((visibility, epoch)) = self.store.port_setting(host).await? else { return Ok(None) };
         let Some(route) = self.store.sandbox_route(host.sandbox_id).await? else { return Ok(None) };
-        let state = route.state;
-        let route = Some(route).filter(|route| SandboxState::USABLE.contains(&route.state));
-        Ok(Some(ResolvedPort { visibility, epoch, state, route }))
+        Ok(Some(ResolvedPort { visibility, epoch, route }))
     }
 }
 

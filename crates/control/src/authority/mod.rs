@@ -8,7 +8,7 @@ mod files;
 mod peer;
 mod port_token;
 
-pub(crate) use attach_token::{AttachClaims, AttachSigner};
+pub(crate) use attach_token::AttachSigner;
 pub(crate) use certificates::{CertificateError, Certificates, request_key_hash};
 pub(crate) use files::write_private;
 pub(crate) use peer::Peer;

@@ -9,6 +9,7 @@
 //! | `messages` | changes of this replica and of others | NOTIFY, and its reception |
 //! | `housekeeping` | ages | forgets what is old; counts for the metrics |
 
+pub(crate) mod beats;
 pub(crate) mod housekeeping;
 pub(crate) mod leases;
 pub(crate) mod messages;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use space_runtime::tasks::Tasks;
-use space_types::{Desired, Observed, Reason, SandboxId};
+use space_types::{Desired, NodeId, Observed, Reason, SandboxId};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::MissedTickBehavior,
@@ -106,7 +106,7 @@ async fn ensure(app: &App, work: &SandboxWork) -> Result<Looked, StoreError> {
         Ok(report) => match parse_report(&report) {
             Some((reported, seen)) if reported == work.id => {
                 let (_, changed) = app.store.sandbox_observe(work.node_id, work.id, &seen).await?;
-                announce(app, changed);
+                announce(app, work.node_id, changed);
                 Ok(Looked::Done)
             }
             Some(_) | None => {
@@ -149,14 +149,17 @@ async fn conclude(app: &App, work: &SandboxWork, seen: Observed) -> Result<Looke
     let changed = app.store.sandbox_conclude(work.id, work.generation, seen).await?;
     fail_point::CONCLUDE_AFTER_COMMIT.pass();
     if let Some(changed) = changed {
+        app.beats.forget(work.node_id);
         app.announce(changed);
     }
     Ok(Looked::Done)
 }
 
-/// After an observation.
-pub(crate) fn announce(app: &App, changed: Option<crate::store::sandbox_changes::Changed>) {
+/// After an observation of `node`.
+pub(crate) fn announce(app: &App, node: NodeId, changed: Option<crate::store::sandbox_changes::Changed>) {
     if let Some(changed) = changed {
+        // What was in order before may not be now.
+        app.beats.forget(node);
         fail_point::OBSERVE_AFTER_COMMIT.pass();
         app.announce(changed);
     }

@@ -8,13 +8,14 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use space_node_proto::common::ObservedSandbox;
 use space_types::{NodeId, Observed, SandboxId};
 use tokio::sync::Notify;
 
-use super::record;
+use super::{beats::Fingerprint, record};
 use crate::{
     app::App,
     store::{
@@ -116,26 +117,54 @@ async fn absent(app: &App, node: NodeId, id: SandboxId) -> Result<(), StoreError
     };
     tracing::warn!(sandbox = %id, %node, "the node holds nothing of a sandbox that was there");
     let (_, changed) = app.store.sandbox_observe(node, id, &seen).await?;
-    super::sandboxes::announce(app, changed);
+    super::sandboxes::announce(app, node, changed);
     Ok(())
 }
 
-/// Writes down what a node reports; `all`: the list is complete.
-pub(crate) async fn reported(
-    app: &App,
-    node: NodeId,
-    reports: &[ObservedSandbox],
-    all: bool,
-) -> Result<(), StoreError> {
+/// Compares the list of all that lives on a node with what is stored, unless that was done just now.
+pub(crate) async fn listed(app: &App, node: NodeId, reports: &[ObservedSandbox]) -> Result<(), StoreError> {
+    let (list, now) = (Fingerprint::of(reports), Instant::now());
+    if !app.beats.is_news(node, &list) {
+        return Ok(());
+    }
+    let Reported { present, mut in_order } = write_down(app, node, reports).await?;
+    for id in app.store.node_sandboxes(node).await? {
+        if !present.contains(&id) {
+            in_order = false;
+            app.strays.missing(node, id);
+        }
+    }
+    if in_order {
+        app.beats.in_order(node, now, list);
+    } else {
+        app.beats.forget(node);
+    }
+    Ok(())
+}
+
+/// Writes down changes that a node reports.
+pub(crate) async fn reported(app: &App, node: NodeId, reports: &[ObservedSandbox]) -> Result<(), StoreError> {
+    write_down(app, node, reports).await.map(drop)
+}
+
+struct Reported {
+    present: HashSet<SandboxId>,
+    /// Everything that is there may be there.
+    in_order: bool,
+}
+
+async fn write_down(app: &App, node: NodeId, reports: &[ObservedSandbox]) -> Result<Reported, StoreError> {
     let mut parsed = Vec::with_capacity(reports.len());
+    let mut in_order = true;
     for report in reports {
         if let Some(report) = parse_report(report) {
             parsed.push(report);
         } else {
+            in_order = false;
             tracing::warn!(%node, phase = report.phase, "a node's report makes no sense");
         }
     }
-    // Most of a heartbeat is old news, which one question finds out.
+    // Most of a list is old news, which one question finds out.
     let ids: Vec<SandboxId> = parsed.iter().map(|(id, _)| *id).collect();
     let known = app.store.sandbox_known(node, &ids).await?;
     let mut present = HashSet::new();
@@ -147,18 +176,14 @@ pub(crate) async fn reported(
             continue;
         }
         let (outcome, changed) = app.store.sandbox_observe(node, id, &seen).await?;
-        super::sandboxes::announce(app, changed);
+        super::sandboxes::announce(app, node, changed);
         metrics::counter!("space_node_reports_total", "outcome" => outcome.code()).increment(1);
+        if outcome != Report::Applied {
+            in_order = false;
+        }
         if outcome == Report::Unknown && seen.observed != Observed::Absent {
             app.strays.unknown(node, id, seen.generation);
         }
     }
-    if all {
-        for id in app.store.node_sandboxes(node).await? {
-            if !present.contains(&id) {
-                app.strays.missing(node, id);
-            }
-        }
-    }
-    Ok(())
+    Ok(Reported { present, in_order })
 }

@@ -19,7 +19,7 @@ use space_api::{
     sse::Output,
     terminal::TerminalSize,
 };
-use space_types::{CommandId, SandboxId};
+use space_types::{AttachClaims, CommandId, SandboxId};
 
 use super::{
     answer::repeated,
@@ -28,10 +28,7 @@ use super::{
     problem::Failure,
     sse,
 };
-use crate::{
-    app::{App, AppError, command_stream::Target, commands::Attacher, error::Answer},
-    authority::AttachSigner,
-};
+use crate::app::{App, AppError, command_stream::Target, commands::Attacher, error::Answer};
 
 /// Create a command
 ///
@@ -107,7 +104,7 @@ pub(super) async fn command_attach(
     };
     let target = Target { reach, sandbox: attach.sandbox, command: attach.command, after, create: None };
     let stream = app.command_attach(target).await?.into_stream();
-    Ok(sse::response(stream.map(|event| sse::command_event(&event)).take_until(key_ended)))
+    Ok(sse::command_events(stream.take_until(key_ended)))
 }
 
 /// Write to a command's standard input
@@ -188,10 +185,7 @@ pub(super) async fn exec(
     let key_ended = sse::key_ended(&app, caller.key_id);
     let exec = app.exec(caller.reach(), sandbox, &post.body, post.key.as_deref()).await?;
     match form {
-        Form::Stream => {
-            let events = exec.into_stream().map(|event| sse::command_event(&event));
-            Ok(sse::response(events.take_until(key_ended)))
-        }
+        Form::Stream => Ok(sse::command_events(exec.into_stream().take_until(key_ended))),
         Form::Json => Ok(Json(exec.into_result().await?).into_response()),
     }
 }
@@ -246,7 +240,7 @@ impl Attaching {
         in_query: Option<String>,
     ) -> Result<Self, Failure> {
         let token = in_query.or_else(|| bearer(parts).map(ToOwned::to_owned));
-        let token = token.filter(|token| AttachSigner::looks_like_one(token));
+        let token = token.filter(|token| AttachClaims::looks_like_one(token));
         let Some(token) = token else {
             let Commands(caller) = Commands::from_request_parts(parts, app).await?;
             let Path((sandbox, command)) = Path::from_request_parts(parts, app).await?;

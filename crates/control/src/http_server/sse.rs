@@ -2,20 +2,34 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::response::{
-    IntoResponse as _, Response,
-    sse::{Event, KeepAlive, Sse},
+use axum::{
+    body::Body,
+    response::{
+        IntoResponse as _, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
 };
 use futures::{Stream, StreamExt as _};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::Serialize;
 use space_api::{FieldErrors, events, files::WatchEvent, headers, limits, operations};
-
+use space_attach::{Positioned, wire};
 use space_types::KeyId;
 
-use crate::app::{App, command_stream::Positioned};
+use crate::app::App;
 
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// A command's events as an answer.
+pub(super) fn command_events(events: impl Stream<Item = Positioned> + Send + 'static) -> Response {
+    let body = Body::from_stream(wire::body(events).map(Ok::<_, Infallible>));
+    let mut response = Response::new(body);
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(headers::EVENT_STREAM));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
 
 /// An answer that goes on as long as `stream`.
 pub(super) fn response(stream: impl Stream<Item = Event> + Send + 'static) -> Response {
@@ -46,15 +60,6 @@ pub(super) fn last_event_id<T: std::str::FromStr>(fields: &HeaderMap) -> Result<
     let Some(value) = fields.get(headers::LAST_EVENT_ID) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     parsed.map(Some).ok_or_else(|| FieldErrors::one(headers::LAST_EVENT_ID, "not an id that a stream sent"))
-}
-
-pub(super) fn command_event(positioned: &Positioned) -> Event {
-    let data = positioned.event.data().unwrap_or_default();
-    let event = Event::default().event(positioned.event.name()).data(data);
-    match positioned.position {
-        Some(position) => event.id(position.to_string()),
-        None => event,
-    }
 }
 
 pub(super) fn watch_event(event: &WatchEvent) -> Event {

@@ -4,26 +4,39 @@ use std::{num::NonZeroU16, sync::Arc};
 
 use space_api::ports::PortVisibility;
 use space_node_proto::edge::{
-    EnrolEdgeReply, EnrolEdgeRequest, GetTokenKeysReply, GetTokenKeysRequest, PortRoute, RenewEdgeReply,
-    RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, edge_server::Edge,
+    EnrolEdgeReply, EnrolEdgeRequest, GetTokenKeysReply, GetTokenKeysRequest, RenewEdgeReply,
+    RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, ResolveSandboxReply, ResolveSandboxRequest,
+    Route as RouteMessage, edge_server::Edge,
 };
-use space_types::PortHost;
+use space_types::{PortHost, SandboxState};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 
 use super::service::{certificate_status, check_csr, check_name, store_status, token_hash, unknown_token};
 use crate::{
-    app::{App, ports::ResolvedPort},
+    app::App,
     authority::{Peer, request_key_hash},
-    store::enrolment::EnrolError,
+    store::{enrolment::EnrolError, sandboxes::Route},
 };
+
+/// Questions that are looked up at the same time. Strangers can make edges ask, and must not take the database's
+/// connections from nodes and callers.
+const RESOLUTIONS: usize = 4;
 
 pub(super) struct EdgeService {
     app: Arc<App>,
+    resolutions: Semaphore,
 }
 
 impl EdgeService {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app }
+        Self { app, resolutions: Semaphore::new(RESOLUTIONS) }
+    }
+
+    /// Waits for those before; an edge that has given up is not served any more.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Status> {
+        metrics::counter!("space_edge_resolutions_total").increment(1);
+        self.resolutions.acquire().await.map_err(|_closed| Status::unavailable("control is shutting down"))
     }
 }
 
@@ -81,27 +94,41 @@ impl Edge for EdgeService {
             sandbox_id.parse().map_err(|_unparsed| Status::invalid_argument("sandbox_id is no id"))?;
         let port = u16::try_from(port).ok().and_then(NonZeroU16::new);
         let port = port.ok_or_else(|| Status::invalid_argument("port is 1 to 65535"))?;
-        metrics::counter!("space_edge_resolutions_total").increment(1);
+        let _turn = self.turn().await?;
         let resolved = self.app.port_resolve(PortHost { port, sandbox_id }).await;
         let resolved = resolved.map_err(|error| store_status(&error))?;
         let resolved = resolved.ok_or_else(|| Status::not_found("no such sandbox"))?;
-        Ok(Response::new(reply(resolved)))
+        Ok(Response::new(ResolvePortReply {
+            public: resolved.visibility == PortVisibility::Public,
+            epoch: resolved.epoch,
+            state: resolved.route.state.code().to_owned(),
+            route: message(resolved.route),
+        }))
+    }
+
+    async fn resolve_sandbox(
+        &self,
+        request: Request<ResolveSandboxRequest>,
+    ) -> Result<Response<ResolveSandboxReply>, Status> {
+        require_edge(&request)?;
+        let id = request.into_inner().sandbox_id;
+        let id = id.parse().map_err(|_unparsed| Status::invalid_argument("sandbox_id is no id"))?;
+        let _turn = self.turn().await?;
+        let route = self.app.store.sandbox_route(id).await.map_err(|error| store_status(&error))?;
+        let route = route.filter(|route| route.state != SandboxState::Deleted);
+        let route = route.ok_or_else(|| Status::not_found("no such sandbox"))?;
+        Ok(Response::new(ResolveSandboxReply { state: route.state.code().to_owned(), route: message(route) }))
     }
 }
 
-fn reply(resolved: ResolvedPort) -> ResolvePortReply {
-    let route = resolved.route.map(|route| PortRoute {
+/// For as long as the sandbox runs.
+fn message(route: Route) -> Option<RouteMessage> {
+    SandboxState::USABLE.contains(&route.state).then(|| RouteMessage {
         tenant_id: route.tenant_id.to_string(),
         node_id: route.node_id.to_string(),
         worker_address: route.data_address,
         generation: route.generation,
-    });
-    ResolvePortReply {
-        public: resolved.visibility == PortVisibility::Public,
-        epoch: resolved.epoch,
-        state: resolved.state.code().to_owned(),
-        route,
-    }
+    })
 }
 
 /// Whether the caller presented an edge's certificate; its chain was verified by the handshake.

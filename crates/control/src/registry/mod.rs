@@ -16,6 +16,8 @@ use crate::app::App;
 /// A heartbeat of a node with 10,000 sandboxes.
 const REQUEST_BYTES: usize = 16 * 1024 * 1024;
 const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// Of one node or edge, at the same time.
+const CALLS: u32 = 256;
 
 /// Serves nodes and edges until `shutdown`.
 pub(crate) async fn serve(
@@ -37,6 +39,7 @@ pub(crate) async fn serve(
     Server::builder()
         .tls_config(tls)?
         .timeout(REQUEST_TIMEOUT)
+        .max_concurrent_streams(CALLS)
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(20)))
         .add_service(service)
         .add_service(edges)

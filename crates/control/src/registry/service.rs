@@ -142,16 +142,17 @@ impl Registry for RegistryService {
         if lease.was_lost {
             tracing::info!(%node, "a node that was lost is back");
             leases::mark(&self.app).await.map_err(|error| store_status(&error))?;
+            self.app.beats.forget(node);
         }
-        let reported = strays::reported(&self.app, node, &beat.sandboxes, true).await;
-        reported.map_err(|error| store_status(&error))?;
+        let listed = strays::listed(&self.app, node, &beat.sandboxes).await;
+        listed.map_err(|error| store_status(&error))?;
         Ok(Response::new(HeartbeatReply { fence: lease.fence, lease_ms }))
     }
 
     async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportReply>, Status> {
         let node = calling_node(&request)?;
         let reports = request.into_inner().sandboxes;
-        let reported = strays::reported(&self.app, node, &reports, false).await;
+        let reported = strays::reported(&self.app, node, &reports).await;
         reported.map_err(|error| store_status(&error))?;
         Ok(Response::new(ReportReply {}))
     }

@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use space_testkit::postgres::Database;
 
 use super::kit::{Client, Events, World, output};
 
@@ -131,6 +132,21 @@ async fn a_token_opens_its_own_command_and_no_other() {
         .post(&format!("{}/stdin", made.path), &json!({"offset": 0}))
         .await
         .problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn readers_are_sent_to_the_edge_where_there_is_one() {
+    let extra = "[commands]\nattach_base_url = 'http://127.0.0.1:8710/'\n";
+    let world = World::with(Database::create().url(), extra).await;
+    let _node = world.node().await;
+    let sandbox = world.running().await;
+    let path = format!("/v1/sandboxes/{sandbox}/commands");
+    let made = world.admin.post(&path, &json!({"argv": ["true"]})).await.expect(201);
+    let id = made["command"]["id"].as_str().unwrap();
+    assert_eq!(made["attach"]["url"], format!("http://127.0.0.1:8710{path}/{id}/attach"));
+    // Here it is served all the same.
+    let token = made["attach"]["token"].as_str().unwrap();
+    stranger(&world).get(&format!("{path}/{id}/attach?token={token}")).await.expect(200);
 }
 
 #[tokio::test]

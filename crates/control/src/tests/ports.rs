@@ -8,7 +8,7 @@ use serde_json::json;
 use space_node_proto::{
     edge::{
         EnrolEdgeRequest, GetTokenKeysRequest, RenewEdgeRequest, ResolvePortReply, ResolvePortRequest,
-        edge_client::EdgeClient,
+        ResolveSandboxReply, ResolveSandboxRequest, edge_client::EdgeClient,
     },
     registry::{EnrolRequest, RenewRequest, registry_client::RegistryClient},
 };
@@ -61,6 +61,11 @@ impl Asker {
         let request = ResolvePortRequest { sandbox_id: sandbox.to_owned(), port };
         Ok(self.edges().resolve_port(request).await?.into_inner())
     }
+
+    async fn resolve_sandbox(&self, sandbox: &str) -> Result<ResolveSandboxReply, Status> {
+        let request = ResolveSandboxRequest { sandbox_id: sandbox.to_owned() };
+        Ok(self.edges().resolve_sandbox(request).await?.into_inner())
+    }
 }
 
 fn request(key: &KeyPair) -> Vec<u8> {
@@ -101,6 +106,7 @@ async fn a_port_is_private_until_it_is_made_public() {
     let route = resolved.route.unwrap();
     assert!(route.generation == 1 && !route.worker_address.is_empty(), "{route:?}");
     assert!(!edge.resolve(&sandbox, 8001).await.unwrap().public);
+    assert_eq!(edge.resolve_sandbox(&sandbox).await.unwrap().route.unwrap(), route);
     // Pages go by number.
     put(&world.admin, &format!("{path}/80"), &json!({"visibility": "private"})).await.expect(200);
     let page = world.admin.get(&format!("{path}?limit=1")).await.expect(200);
@@ -163,12 +169,15 @@ async fn a_deleted_sandbox_has_no_ports() {
     world.admin.delete(&format!("/v1/sandboxes/{sandbox}?wait=60")).await.expect(200);
     assert_eq!(world.count("sandbox_ports").await, 0);
     assert_eq!(edge.resolve(&sandbox, 8000).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(edge.resolve_sandbox(&sandbox).await.unwrap_err().code(), Code::NotFound);
     put(&world.admin, &path, &json!({"visibility": "public"})).await.problem(404, "not_found");
     let never = space_types::SandboxId::new().to_string();
     assert_eq!(edge.resolve(&never, 8000).await.unwrap_err().code(), Code::NotFound);
     for (id, port) in [("x", 80), (never.as_str(), 0), (never.as_str(), 65_536)] {
         assert_eq!(edge.resolve(id, port).await.unwrap_err().code(), Code::InvalidArgument);
     }
+    assert_eq!(edge.resolve_sandbox(&never).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(edge.resolve_sandbox("x").await.unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
@@ -220,6 +229,7 @@ async fn edges_and_nodes_may_not_make_each_others_calls() {
     let id = space_types::SandboxId::new().to_string();
     for (who, code) in [(node, Code::PermissionDenied), (Asker::stranger(&world), Code::Unauthenticated)] {
         assert_eq!(who.resolve(&id, 80).await.unwrap_err().code(), code);
+        assert_eq!(who.resolve_sandbox(&id).await.unwrap_err().code(), code);
         let renew = RenewEdgeRequest { csr_der: request(&who.key) };
         assert_eq!(who.edges().renew_edge(renew).await.unwrap_err().code(), code);
         assert_eq!(who.edges().get_token_keys(GetTokenKeysRequest {}).await.unwrap_err().code(), code);

@@ -15,13 +15,22 @@ pub fn check(token: &str, keys: &[PublicKey], host: PortHost, now: i64) -> Optio
 
 fn signed_claims(token: &str, keys: &[PublicKey]) -> Option<PortClaims> {
     let encoded = token.strip_prefix(PortClaims::PREFIX)?;
-    if encoded.len() != PortClaims::ENCODED_CHARS {
+    PortClaims::decode(&signed_bytes(encoded, PortClaims::ENCODED_CHARS, keys)?)
+}
+
+/// The first `N` bytes of what `encoded` encodes, if the rest is a signature of theirs by one of `keys`.
+pub(super) fn signed_bytes<const N: usize>(
+    encoded: &str,
+    chars: usize,
+    keys: &[PublicKey],
+) -> Option<[u8; N]> {
+    if encoded.len() != chars {
         return None;
     }
     let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
-    let (claims, signature) = bytes.split_first_chunk::<{ PortClaims::SIGNED_BYTES }>()?;
+    let (claims, signature) = bytes.split_first_chunk::<N>()?;
     let signed = |key: &PublicKey| UnparsedPublicKey::new(&ED25519, key).verify(claims, signature).is_ok();
-    keys.iter().any(signed).then(|| PortClaims::decode(claims)).flatten()
+    keys.iter().any(signed).then_some(*claims)
 }
 
 #[cfg(test)]

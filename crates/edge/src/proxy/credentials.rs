@@ -1,16 +1,15 @@
 //! What a visitor shows: tokens, taken off the request before anything else is done with it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use space_types::{PortClaims, PortHost};
 
 use crate::{
+    keys::unix_now,
     parse::{
         cookies,
         token::{self, PublicKey},
     },
-    routes::Route,
+    routes::PortRoute,
 };
 
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-space-port-token");
@@ -20,7 +19,7 @@ const PLAIN_COOKIE: &str = "space_port";
 /// Both are the edge's own, whichever is in use.
 pub(crate) const COOKIES: [&str; 2] = [SECURE_COOKIE, PLAIN_COOKIE];
 
-pub(super) const fn cookie_name(tls: bool) -> &'static str {
+pub(crate) const fn cookie_name(tls: bool) -> &'static str {
     if tls { SECURE_COOKIE } else { PLAIN_COOKIE }
 }
 
@@ -31,16 +30,28 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) fn take<B>(request: &mut Request<B>, host: PortHost, keys: &[PublicKey], tls: bool) -> Self {
-        let tokens = take_tokens(request, tls);
+    /// `foreign`: a page of somebody else makes the request, and the visitor's cookie is none of its business.
+    pub(super) fn take<B>(
+        request: &mut Request<B>,
+        host: PortHost,
+        keys: &[PublicKey],
+        tls: bool,
+        foreign: bool,
+    ) -> Self {
+        let tokens = take_tokens(request, (!foreign).then(|| cookie_name(tls)));
         let now = unix_now();
         let claims: Vec<_> = tokens.iter().filter_map(|text| token::check(text, keys, host, now)).collect();
         Self { claims, unchecked: keys.is_empty() }
     }
 
     /// Whether they open the port that `route` leads to.
-    pub(super) fn open(&self, route: &Route) -> bool {
+    pub(super) fn open(&self, route: &PortRoute) -> bool {
         self.claims.iter().any(|claims| claims.epoch >= route.epoch)
+    }
+
+    /// There is a token that control signed for this port.
+    pub(super) fn are_shown(&self) -> bool {
+        !self.claims.is_empty()
     }
 
     /// There are no keys to check any token with.
@@ -49,14 +60,14 @@ impl Credentials {
     }
 }
 
-/// What may be a token, at most [`MOST`]; the request is left without any.
-pub(crate) fn take_tokens<B>(request: &mut Request<B>, tls: bool) -> Vec<String> {
-    let tokens = shown(request, cookie_name(tls));
+/// What may be a token, at most [`MOST`], in the cookie of this name as well; the request is left without any.
+pub(crate) fn take_tokens<B>(request: &mut Request<B>, cookie: Option<&str>) -> Vec<String> {
+    let tokens = shown(request, cookie);
     strip(request.headers_mut());
     tokens
 }
 
-fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
+fn shown<B>(request: &Request<B>, cookie: Option<&str>) -> Vec<String> {
     let headers = request.headers();
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut tokens: Vec<String> = headers.get_all(HEADER).iter().take(2).filter_map(text).collect();
@@ -64,17 +75,14 @@ fn shown<B>(request: &Request<B>, cookie: &str) -> Vec<String> {
         let value = headers.get(header::PROXY_AUTHORIZATION).and_then(text);
         tokens.extend(value.as_deref().and_then(bearer).map(str::to_owned));
     }
-    let cookie_headers = headers.get_all(header::COOKIE).iter().filter_map(text);
-    tokens.extend(cookie_headers.flat_map(|value| {
-        cookies::values(&value, cookie).into_iter().map(str::to_owned).collect::<Vec<_>>()
-    }));
+    if let Some(cookie) = cookie {
+        let cookie_headers = headers.get_all(header::COOKIE).iter().filter_map(text);
+        tokens.extend(cookie_headers.flat_map(|value| {
+            cookies::values(&value, cookie).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        }));
+    }
     tokens.truncate(MOST);
     tokens
-}
-
-/// Unix seconds, in which tokens end.
-pub(super) fn unix_now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 
 /// Signatures that are checked for one request.

@@ -67,8 +67,15 @@ impl Journey<'_> {
     pub(super) async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let wish = Wish::of(&request);
         let visitor_side = wish.upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-        let (head, body) = self.head(request, &wish);
+        let (mut head, body) = self.head(request, &wish);
         let body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed_unsync());
+        if body.is_some()
+            && wish.carrier != Carrier::Http2
+            && !head.fields.contains_key(header::CONTENT_LENGTH)
+        {
+            // Of its own accord the client would leave the body of a GET out.
+            head.fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         let (place, sender, response) = self.send(&head, body, wish.carrier).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return self.switched(response, visitor_side);
@@ -83,6 +90,7 @@ impl Journey<'_> {
         headers::strip_hop_by_hop(fields);
         // The edge says "continue" itself, when the guest's connection takes the body.
         fields.remove(header::EXPECT);
+        headers::forget_links(fields);
         let Self { visitor, authority, .. } = self;
         headers::set_forwarded(fields, visitor.ip, visitor.tls, authority);
         if let Some(protocol) = &wish.upgrade {

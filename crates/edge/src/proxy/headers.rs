@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::credentials::COOKIES;
-use crate::{answer::MARK, parse::set_cookie};
+use crate::{
+    answer::MARK,
+    parse::{query::PARAMETER, set_cookie},
+};
 
 /// RFC 9110, 7.6.1, and what was used before it.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -25,8 +28,16 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// What the client says of whom it came from: only the edge knows.
-const CLAIMED: [HeaderName; 3] =
-    [header::FORWARDED, HeaderName::from_static("x-real-ip"), HeaderName::from_static("x-forwarded-port")];
+const CLAIMED: [HeaderName; 6] = [
+    header::FORWARDED,
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-client-ip"),
+    HeaderName::from_static("true-client-ip"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("x-forwarded-port"),
+];
+/// What a guest may not clear for a whole site, which other sandboxes are part of.
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The protocol that both ends may change to, if `Connection` and `Upgrade` name one.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -59,9 +70,26 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// The page that a link was followed from may be the link itself, whose token is not for the guest.
+pub(super) fn forget_links(headers: &mut HeaderMap) {
+    let carries = |value: &HeaderValue| {
+        let bytes = value.as_bytes();
+        bytes.windows(PARAMETER.len()).any(|part| part == PARAMETER.as_bytes())
+    };
+    if headers.get_all(header::REFERER).iter().any(carries) {
+        headers.remove(header::REFERER);
+    }
+}
+
 /// Says who asks, in place of whatever the client said.
 pub(super) fn set_forwarded(headers: &mut HeaderMap, ip: IpAddr, tls: bool, authority: &str) {
     for name in CLAIMED {
+        headers.remove(name);
+    }
+    // Gateways of the CGI kind take `x_forwarded_for` for `x-forwarded-for`.
+    let ambiguous: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().contains('_')).cloned().collect();
+    for name in ambiguous {
         headers.remove(name);
     }
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(if tls { "https" } else { "http" }));
@@ -80,6 +108,7 @@ pub(super) fn strip_answer(headers: &mut HeaderMap, host: &str) {
     strip_hop_by_hop(headers);
     headers.remove(MARK);
     headers.remove(header::ALT_SVC);
+    headers.remove(CLEAR_SITE_DATA);
     let cookies: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);
     for cookie in cookies.into_iter().filter(|cookie| set_cookie::may_pass(cookie.as_bytes(), host, &COOKIES))
@@ -127,6 +156,8 @@ mod tests {
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-proto", "https"),
             ("x-real-ip", "1.1.1.1"),
+            ("x_forwarded_for", "1.1.1.1"),
+            ("true-client-ip", "1.1.1.1"),
             ("forwarded", "for=1.1.1.1"),
         ]);
         set_forwarded(&mut fields, "::ffff:192.0.2.1".parse().unwrap(), false, "host:1");

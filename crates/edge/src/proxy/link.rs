@@ -4,14 +4,13 @@
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::PathAndQuery};
 use space_types::PortClaims;
 
-use super::{
-    Journey,
-    credentials::{cookie_name, unix_now},
-};
+use super::{Journey, credentials::cookie_name};
 use crate::{
     Body,
     answer::{self, MARK, Refusal},
+    keys::unix_now,
     parse::{query, token},
+    routes::Asks,
 };
 
 impl Journey<'_> {
@@ -28,7 +27,7 @@ impl Journey<'_> {
         }
         let claims = token::check(token, &self.proxy.keys.borrow(), self.host, unix_now());
         let Some(claims) = claims else { return Ok(None) };
-        match self.proxy.routes.find(self.host).await {
+        match self.proxy.routes.find(self.host, Asks::Bearer).await {
             Ok(route) if claims.epoch >= route.epoch => {}
             // What is wrong is said where the route is asked for.
             Ok(_) | Err(_) => return Ok(None),

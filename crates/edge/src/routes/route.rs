@@ -1,18 +1,25 @@
-//! A route, as control sent it.
+//! Routes, as control sent them.
 
-use space_node_proto::edge::ResolvePortReply;
+use space_node_proto::edge::{ResolvePortReply, ResolveSandboxReply, Route};
 use space_types::{NodeId, ParseIdError, TenantId};
 
+/// To the commands of a sandbox.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Route {
-    /// Reachable without a token.
-    pub(crate) public: bool,
-    /// Tokens of older epochs are void.
-    pub(crate) epoch: u32,
+pub(crate) struct SandboxRoute {
     /// As the API shows it.
     pub(crate) state: String,
     /// While the sandbox is running.
     pub(crate) target: Option<Target>,
+}
+
+/// To a port.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PortRoute {
+    /// Reachable without a token.
+    pub(crate) public: bool,
+    /// Tokens of older epochs are void.
+    pub(crate) epoch: u32,
+    pub(crate) sandbox: SandboxRoute,
 }
 
 /// The worker that serves the sandbox.
@@ -30,18 +37,27 @@ impl Target {
     pub(crate) fn dns_name(&self) -> String {
         format!("worker.{}.{}.space.internal", self.tenant.label(), self.node.label())
     }
+
+    fn parse(route: Route) -> Result<Self, ParseIdError> {
+        Ok(Self {
+            tenant: route.tenant_id.parse()?,
+            node: route.node_id.parse()?,
+            address: route.worker_address,
+            generation: route.generation,
+        })
+    }
 }
 
-impl Route {
+impl SandboxRoute {
+    pub(super) fn parse(reply: ResolveSandboxReply) -> Result<Self, ParseIdError> {
+        Ok(Self { state: reply.state, target: reply.route.map(Target::parse).transpose()? })
+    }
+}
+
+impl PortRoute {
     pub(super) fn parse(reply: ResolvePortReply) -> Result<Self, ParseIdError> {
-        let target = reply.route.map(|route| {
-            Ok(Target {
-                tenant: route.tenant_id.parse()?,
-                node: route.node_id.parse()?,
-                address: route.worker_address,
-                generation: route.generation,
-            })
-        });
-        Ok(Self { public: reply.public, epoch: reply.epoch, state: reply.state, target: target.transpose()? })
+        let ResolvePortReply { public, epoch, state, route } = reply;
+        let sandbox = SandboxRoute::parse(ResolveSandboxReply { state, route })?;
+        Ok(Self { public, epoch, sandbox })
     }
 }

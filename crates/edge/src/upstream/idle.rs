@@ -12,8 +12,8 @@ use space_runtime::tasks::Tasks;
 use super::Place;
 use crate::Body;
 
-/// Kept for one port.
-const MOST: usize = 32;
+/// Kept for one port. Each is one of the connections that a sandbox may have, of which others may be in need.
+const MOST: usize = 8;
 const KEPT: Duration = Duration::from_secs(30);
 /// A request that can't be sent twice takes only a connection that waited no longer than this: servers close those that
 /// wait, and the notice may still be on its way.

@@ -3,6 +3,7 @@
 pub(crate) mod authority;
 pub(crate) mod control;
 pub(crate) mod guest;
+pub(crate) mod printer;
 pub(crate) mod worker;
 
 use std::{fmt::Write as _, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
@@ -11,9 +12,9 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use camino::Utf8Path;
 use space_edge::{Server, config::Config};
-use space_node_proto::edge::{PortRoute, ResolvePortReply};
+use space_node_proto::edge::{ResolvePortReply, Route};
 use space_runtime::tasks::Tasks;
-use space_types::{NodeId, PortClaims, PortHost, SandboxId, TenantId};
+use space_types::{AttachClaims, NodeId, PortClaims, PortHost, SandboxId, TenantId};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -111,13 +112,17 @@ impl Kit {
     }
 
     pub(crate) fn route(&self, public: bool, epoch: u32) -> ResolvePortReply {
-        let route = PortRoute {
+        ResolvePortReply { public, epoch, state: "running".to_owned(), route: Some(self.way()) }
+    }
+
+    /// To the worker.
+    pub(crate) fn way(&self) -> Route {
+        Route {
             tenant_id: self.tenant.to_string(),
             node_id: self.node.to_string(),
             worker_address: self.worker.address().to_string(),
             generation: worker::GENERATION,
-        };
-        ResolvePortReply { public, epoch, state: "running".to_owned(), route: Some(route) }
+        }
     }
 
     pub(crate) fn token(&self, port: Port) -> String {
@@ -125,9 +130,17 @@ impl Kit {
     }
 
     pub(crate) fn sign(&self, claims: PortClaims) -> String {
-        let mut bytes = claims.encode().to_vec();
-        bytes.extend_from_slice(self.signer.sign(&claims.encode()).as_ref());
-        format!("{}{}", PortClaims::PREFIX, URL_SAFE_NO_PAD.encode(bytes))
+        self.signed(PortClaims::PREFIX, &claims.encode())
+    }
+
+    pub(crate) fn sign_attach(&self, claims: AttachClaims) -> String {
+        self.signed(AttachClaims::PREFIX, &claims.encode())
+    }
+
+    fn signed(&self, prefix: &str, claims: &[u8]) -> String {
+        let mut bytes = claims.to_vec();
+        bytes.extend_from_slice(self.signer.sign(claims).as_ref());
+        format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// A client that finds `port`'s name here and follows no redirect.
@@ -152,6 +165,10 @@ impl Kit {
             .send()
             .await
             .unwrap()
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.tasks.shutdown();
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

@@ -13,3 +13,4 @@ mod http2;
 mod kit;
 mod outage;
 mod proxied;
+mod streams;

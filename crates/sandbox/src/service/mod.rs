@@ -1,10 +1,11 @@
-//! The gRPC services: `Commands`, here, `Files`, in [`files`], and `Ports`, in [`ports`]. Each finds the sandbox, checks
-//! the request, asks the guest.
+//! The gRPC services: `Commands`, here, `Files`, in [`files`], `Ports`, in [`ports`], and `Attach`, in [`attach`]. Each
+//! finds the sandbox, checks the request, asks the guest.
 //!
 //! Callers are known by their certificates before a request is read (see `tls`): control, which may use all of them, and
-//! edges, which may use `Ports` (see [`callers`]). They decide themselves which tenant may do what: a worker serves one
-//! tenant and can't tell its users apart.
+//! edges, which may use `Ports` and `Attach` (see [`callers`]). They decide themselves which tenant may do what: a worker
+//! serves one tenant and can't tell its users apart.
 
+mod attach;
 mod callers;
 mod convert;
 mod file_convert;
@@ -27,6 +28,7 @@ use space_guest_proto::{
     validate,
 };
 use space_node_proto::{
+    attach::attach_server::AttachServer,
     commands::{
         AttachCommandRequest, Command, CreateCommandRequest, GetCommandRequest, ListCommandsReply,
         ListCommandsRequest, ResizeTerminalReply, ResizeTerminalRequest, SignalCommandReply,
@@ -53,6 +55,9 @@ use crate::{
 
 const PING: Duration = limits::RPC_KEEPALIVE;
 
+/// A command's events, as a call streams them.
+type Events = MapErr<CommandStream, fn(CallError) -> Status>;
+
 pub(crate) struct CommandService {
     sandboxes: Arc<Sandboxes>,
     metrics: Arc<Metrics>,
@@ -67,6 +72,7 @@ pub(crate) async fn serve(
 ) {
     let files = files::FileService { sandboxes: Arc::clone(&sandboxes), metrics: Arc::clone(&metrics) };
     let ports = ports::PortService { sandboxes: Arc::clone(&sandboxes), metrics: Arc::clone(&metrics) };
+    let attach = attach::AttachService { sandboxes: Arc::clone(&sandboxes) };
     let commands = CommandService { sandboxes, metrics };
     let commands = CommandsServer::new(commands).max_decoding_message_size(limits::RPC_REQUEST);
     let files = FilesServer::new(files).max_decoding_message_size(limits::RPC_REQUEST);
@@ -78,6 +84,7 @@ pub(crate) async fn serve(
         .http2_keepalive_timeout(Some(PING))
         .add_service(InterceptedService::new(commands, callers::control_only))
         .add_service(InterceptedService::new(files, callers::control_only))
+        .add_service(AttachServer::new(attach).max_decoding_message_size(limits::RPC_REQUEST))
         .add_service(PortsServer::new(ports).max_decoding_message_size(limits::RPC_REQUEST))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
         .await;
@@ -94,7 +101,7 @@ impl CommandService {
 
 #[tonic::async_trait]
 impl Commands for CommandService {
-    type AttachCommandStream = MapErr<CommandStream, fn(CallError) -> Status>;
+    type AttachCommandStream = Events;
 
     async fn create_command(
         &self,

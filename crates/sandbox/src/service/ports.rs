@@ -4,7 +4,7 @@
 //! what came before, and reads from the guest when the client's window has room. So who doesn't read stops the other
 //! side of this one tunnel, and nobody else. The task outlives the replies, whose end is the guest's end alone.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -12,7 +12,10 @@ use space_guest_proto::{job::FailureKind, limits as guest_limits};
 use space_node_proto::ports::{
     TunnelOpen, TunnelOpened, TunnelReply, TunnelRequest, ports_server::Ports, tunnel_reply, tunnel_request,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::warn;
@@ -49,7 +52,8 @@ impl Ports for PortService {
             return Err(Status::invalid_argument("port is 1 to 65535"));
         }
         let jobs = self.sandboxes.find_jobs(&sandbox_id, generation)?;
-        let carried = Carried { sandbox_id, metrics: Arc::clone(&self.metrics) };
+        let patience = self.sandboxes.request_deadline();
+        let carried = Carried { sandbox_id, metrics: Arc::clone(&self.metrics), patience };
         let tunnel = jobs.tunnel(port).await.map_err(|error| carried.status(error))?;
         self.metrics.tunnels.add(1);
         let (sender, replies) = mpsc::channel(1);
@@ -91,6 +95,8 @@ async fn left(replies: Option<&Sender>) {
 struct Carried {
     sandbox_id: String,
     metrics: Arc<Metrics>,
+    /// For a guest that has ended its own side and takes nothing of what is still to come.
+    patience: Duration,
 }
 
 impl Carried {
@@ -103,10 +109,15 @@ impl Carried {
     ) -> Result<(), Status> {
         let mut held: Option<Bytes> = None;
         let mut finished = false;
+        let mut moved_at = Instant::now();
         while replies.is_some() || !finished || tunnel.is_sending() {
             let (asks, reads) = (!finished && !tunnel.is_sending(), held.is_none());
             tokio::select! {
                 () = left(replies.as_ref()) => return Ok(()),
+                // Nothing tells then whether the client is still there.
+                () = sleep_until(moved_at + self.patience), if replies.is_none() && tunnel.is_sending() => {
+                    return Ok(());
+                }
                 () = room(replies.as_ref()), if held.is_some() => {
                     if let (Some(replies), Some(data)) = (&*replies, held.take()) {
                         self.metrics.tunnel_bytes.add(data.len() as u64);
@@ -114,13 +125,19 @@ impl Carried {
                     }
                 }
                 next = requests.message(), if asks => match next?.and_then(|request| request.part) {
-                    Some(part) => finished = self.pass(&mut tunnel, part)?,
+                    Some(part) => {
+                        finished = self.pass(&mut tunnel, part)?;
+                        moved_at = Instant::now();
+                    }
                     None => return Err(Status::cancelled("the requests broke off before `finish`")),
                 },
                 moved = tunnel.advance(reads) => match moved.map_err(|error| self.status(error))? {
-                    Moved::Bytes => {}
+                    Moved::Bytes => moved_at = Instant::now(),
                     Moved::Data(data) => held = Some(data),
-                    Moved::Done => *replies = None,
+                    Moved::Done => {
+                        *replies = None;
+                        moved_at = Instant::now();
+                    }
                     Moved::Closed => return Ok(()),
                 },
             }

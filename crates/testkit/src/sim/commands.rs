@@ -1,4 +1,4 @@
-//! The `Commands` service of one worker.
+//! The `Commands` service of one worker, and `Attach`, which is a part of it.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -7,6 +7,7 @@ use space_guest_proto::{
     message::{CommandSpec as GuestSpec, TerminalSize as GuestSize},
     validate,
 };
+use space_node_proto::attach::{FollowRequest, attach_server::Attach};
 use space_node_proto::commands::{
     AttachCommandRequest, Command, CommandEvent, CommandSpec, CreateCommandRequest, GetCommandRequest,
     ListCommandsReply, ListCommandsRequest, ResizeTerminalReply, ResizeTerminalRequest, SignalCommandReply,
@@ -18,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{script::Session, state::State};
+
+type Events = Pin<Box<dyn Stream<Item = Result<CommandEvent, Status>> + Send>>;
 
 pub(super) struct CommandService {
     state: Arc<State>,
@@ -62,11 +65,28 @@ impl CommandService {
             }
         }
     }
+
+    fn events(&self, session: Arc<Session>, after: u64) -> Events {
+        let (sender, receiver) = mpsc::channel(16);
+        tokio::spawn(self.stop.clone().run_until_cancelled_owned(follow(session, after, sender)));
+        Box::pin(ReceiverStream::new(receiver))
+    }
+}
+
+#[tonic::async_trait]
+impl Attach for CommandService {
+    type FollowStream = Events;
+
+    async fn follow(&self, request: Request<FollowRequest>) -> Result<Response<Events>, Status> {
+        let asked = request.into_inner();
+        let session = self.session(&asked.sandbox_id, asked.generation, &asked.command_id)?;
+        Ok(Response::new(self.events(session, asked.after_sequence)))
+    }
 }
 
 #[tonic::async_trait]
 impl Commands for CommandService {
-    type AttachCommandStream = Pin<Box<dyn Stream<Item = Result<CommandEvent, Status>> + Send>>;
+    type AttachCommandStream = Events;
 
     async fn create_command(
         &self,
@@ -87,13 +107,7 @@ impl Commands for CommandService {
             Some(spec) => self.create(&asked.sandbox_id, asked.generation, &asked.command_id, spec)?,
             None => self.session(&asked.sandbox_id, asked.generation, &asked.command_id)?,
         };
-        let (sender, receiver) = mpsc::channel(16);
-        tokio::spawn(self.stop.clone().run_until_cancelled_owned(follow(
-            session,
-            asked.after_sequence,
-            sender,
-        )));
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        Ok(Response::new(self.events(session, asked.after_sequence)))
     }
 
     async fn write_stdin(

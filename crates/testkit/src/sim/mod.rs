@@ -21,6 +21,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use space_node_proto::{
+    attach::attach_server::AttachServer,
     commands::commands_server::CommandsServer,
     common::{ObservedSandbox, Phase},
     files::files_server::FilesServer,
@@ -254,11 +255,17 @@ async fn start_worker(
             .identity(Identity::from_pem(&signed.certificate_pem, key.pem()))
             .client_ca_root(Certificate::from_pem(&signed.authority_pem));
         let stop = stop.child_token();
-        let commands = CommandsServer::new(commands::CommandService::new(Arc::clone(state), stop.clone()));
+        let commands = Arc::new(commands::CommandService::new(Arc::clone(state), stop.clone()));
+        let attach = AttachServer::from_arc(Arc::clone(&commands));
+        let commands = CommandsServer::from_arc(commands);
         let files = FilesServer::new(files::FileService::new(Arc::clone(state), stop.clone()));
         let ports = PortsServer::new(ports::PortService::new(Arc::clone(state), stop.clone()));
-        let server =
-            Server::builder().tls_config(tls)?.add_service(commands).add_service(files).add_service(ports);
+        let server = Server::builder()
+            .tls_config(tls)?
+            .add_service(commands)
+            .add_service(attach)
+            .add_service(files)
+            .add_service(ports);
         tokio::spawn(
             server.serve_with_incoming_shutdown(TcpIncoming::from(listener), stop.clone().cancelled_owned()),
         );

@@ -33,6 +33,8 @@ pub(in crate::http_server) async fn file_watch(
     Path(sandbox): Path<SandboxId>,
     FileQuery(query): FileQuery<WatchQuery>,
 ) -> Result<Response, Failure> {
+    let key_ended = sse::key_ended(&app, caller.key_id);
     let watching = app.file_watch(caller.reach(), sandbox, &query).await?;
-    Ok(sse::response(watching.into_stream().map(|event| sse::watch_event(&event))))
+    let events = watching.into_stream().take_until(key_ended);
+    Ok(sse::response(events.map(|event| sse::watch_event(&event))))
 }

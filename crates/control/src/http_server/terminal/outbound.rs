@@ -11,13 +11,14 @@ use space_api::{
     sse::{CommandEvent, Position},
     terminal::{OutputHead, OutputStream, ServerMessage},
 };
+use space_attach::Positioned;
 use tokio::{
     sync::{mpsc, watch},
     time::{Interval, MissedTickBehavior, interval},
 };
 
 use super::End;
-use crate::app::command_stream::{CommandStream, Positioned};
+use crate::app::command_stream::CommandStream;
 
 pub(super) struct Outbound {
     events: CommandStream,

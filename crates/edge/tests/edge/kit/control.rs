@@ -12,9 +12,10 @@ use std::{
 
 use space_node_proto::edge::{
     EnrolEdgeReply, EnrolEdgeRequest, GetTokenKeysReply, GetTokenKeysRequest, RenewEdgeReply,
-    RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, edge_server,
+    RenewEdgeRequest, ResolvePortReply, ResolvePortRequest, ResolveSandboxReply, ResolveSandboxRequest,
+    edge_server,
 };
-use space_types::PortHost;
+use space_types::{PortHost, SandboxId};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
@@ -30,6 +31,7 @@ pub(crate) struct Control {
     authority: Authority,
     key: Vec<u8>,
     routes: Mutex<HashMap<(String, u32), ResolvePortReply>>,
+    sandboxes: Mutex<HashMap<String, ResolveSandboxReply>>,
     pub(crate) away: AtomicBool,
     pub(crate) resolved: AtomicUsize,
 }
@@ -42,6 +44,7 @@ impl Control {
             authority: authority.clone(),
             key,
             routes: Mutex::default(),
+            sandboxes: Mutex::default(),
             away: AtomicBool::new(false),
             resolved: AtomicUsize::new(0),
         });
@@ -58,6 +61,10 @@ impl Control {
 
     pub(crate) fn set(&self, host: PortHost, route: ResolvePortReply) {
         self.routes.lock().unwrap().insert((host.sandbox_id.to_string(), host.port.get().into()), route);
+    }
+
+    pub(crate) fn set_sandbox(&self, id: SandboxId, reply: ResolveSandboxReply) {
+        self.sandboxes.lock().unwrap().insert(id.to_string(), reply);
     }
 }
 
@@ -96,5 +103,18 @@ impl edge_server::Edge for Control {
         let call = call.into_inner();
         let route = self.routes.lock().unwrap().get(&(call.sandbox_id, call.port)).cloned();
         route.map(Response::new).ok_or_else(|| Status::not_found("no such sandbox"))
+    }
+
+    async fn resolve_sandbox(
+        &self,
+        call: Request<ResolveSandboxRequest>,
+    ) -> Result<Response<ResolveSandboxReply>, Status> {
+        call.peer_certs().ok_or_else(|| Status::unauthenticated("no certificate"))?;
+        self.resolved.fetch_add(1, Ordering::Relaxed);
+        if self.away.load(Ordering::Relaxed) {
+            return Err(Status::unavailable("away"));
+        }
+        let reply = self.sandboxes.lock().unwrap().get(&call.into_inner().sandbox_id).cloned();
+        reply.map(Response::new).ok_or_else(|| Status::not_found("no such sandbox"))
     }
 }

@@ -8,8 +8,9 @@ use std::{
     },
 };
 
-use space_node_proto::ports::{
-    TunnelOpened, TunnelReply, TunnelRequest, ports_server, tunnel_reply, tunnel_request::Part,
+use space_node_proto::{
+    attach::attach_server::AttachServer,
+    ports::{TunnelOpened, TunnelReply, TunnelRequest, ports_server, tunnel_reply, tunnel_request::Part},
 };
 use space_types::{NodeId, TenantId};
 use tokio::{
@@ -19,12 +20,15 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     runtime::Runtime,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
 };
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming, transport::Server};
 
-use super::authority::Authority;
+use super::{
+    authority::Authority,
+    printer::{Printer, Progress},
+};
 
 pub(crate) const GENERATION: u64 = 7;
 
@@ -33,14 +37,15 @@ pub(crate) struct Worker {
     authority: Authority,
     name: String,
     pub(crate) opened: Arc<AtomicUsize>,
+    pub(crate) progress: watch::Sender<Progress>,
 }
 
 impl Worker {
     pub(crate) async fn start(authority: &Authority, tenant: TenantId, node: NodeId) -> Arc<Self> {
         let name = format!("worker.{}.{}.space.internal", tenant.label(), node.label());
-        let opened = Arc::default();
-        let serving = Mutex::new(serve(authority, &name, &opened).await);
-        Arc::new(Self { serving, authority: authority.clone(), name, opened })
+        let (opened, progress) = (Arc::default(), watch::Sender::default());
+        let serving = Mutex::new(serve(authority, &name, &opened, &progress).await);
+        Arc::new(Self { serving, authority: authority.clone(), name, opened, progress })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -49,7 +54,7 @@ impl Worker {
 
     /// At another address; its connections break.
     pub(crate) async fn restart(&self) {
-        let serving = serve(&self.authority, &self.name, &self.opened).await;
+        let serving = serve(&self.authority, &self.name, &self.opened, &self.progress).await;
         let (_, old) = std::mem::replace(&mut *self.serving.lock().unwrap(), serving);
         old.unwrap().shutdown_background();
     }
@@ -68,15 +73,18 @@ async fn serve(
     authority: &Authority,
     name: &str,
     opened: &Arc<AtomicUsize>,
+    progress: &watch::Sender<Progress>,
 ) -> (SocketAddr, Option<Runtime>) {
-    let service = ports_server::PortsServer::new(Tunnels(Arc::clone(opened)));
+    let ports = ports_server::PortsServer::new(Tunnels(Arc::clone(opened)));
+    let attach = AttachServer::new(Printer(progress.subscribe()));
     let mut server = Server::builder().tls_config(authority.mutual(name, false)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (sender, bound) = oneshot::channel();
     runtime.spawn(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         sender.send(listener.local_addr().unwrap()).unwrap();
-        server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+        let server = server.add_service(ports).add_service(attach);
+        server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
     });
     (bound.await.unwrap(), Some(runtime))
 }
