@@ -6,6 +6,7 @@ mod key;
 mod observe;
 mod sandbox;
 mod up;
+mod usage;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -17,6 +18,7 @@ pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
 pub(crate) use up::UpArgs;
+pub(crate) use usage::UsageArgs;
 
 /// Sandboxes for code that you don't trust: each a microVM of its own.
 #[derive(Debug, Parser)]
@@ -100,6 +102,8 @@ pub(crate) enum Subcommands {
     Project(ProjectCommand),
     /// Show what your sandboxes may hold together, and what they hold
     Quota(ProjectArgs),
+    /// Show what your sandboxes held, by day and project
+    Usage(UsageArgs),
     /// Tenants (for admins)
     #[command(subcommand)]
     Tenant(TenantCommand),

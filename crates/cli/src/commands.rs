@@ -21,6 +21,7 @@ mod shell;
 mod template;
 mod tenant;
 mod top;
+mod usage;
 
 use space_api::{Problem, ProblemCode, operations::Operation};
 
@@ -55,6 +56,7 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Key(command) => key::run(&client()?, &global, &command).await,
         Subcommands::Project(command) => project::run(&client()?, &global, &command).await,
         Subcommands::Quota(args) => quota::run(&client()?, &global, &args).await,
+        Subcommands::Usage(args) => usage::run(&client()?, &global, &args).await,
         Subcommands::Tenant(command) => tenant::run(&client()?, &global, &command).await,
         Subcommands::Node(command) => node::run(&client()?, &global, &command).await,
         Subcommands::Completions { shell } => Ok(completions::run(shell)),

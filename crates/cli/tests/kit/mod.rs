@@ -24,6 +24,7 @@ pub(crate) const SANDBOX: &str = "sbx_01920000000070008000000000000001";
 pub(crate) const COMMAND: &str = "cmd_01920000000070008000000000000002";
 pub(crate) const OPERATION: &str = "op_01920000000070008000000000000003";
 pub(crate) const PROJECT: &str = "prj_01920000000070008000000000000004";
+const TENANT: &str = "tnt_01920000000070008000000000000005";
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const TIME: &str = "2026-01-31T07:00:00.000Z";
 
@@ -53,6 +54,8 @@ pub(crate) struct Script {
     pub(crate) refuse: Vec<(&'static str, u16, Value)>,
     /// What each connection to the terminal does, one after the other.
     pub(crate) terminal: Vec<Vec<Turn>>,
+    /// What the sandboxes held.
+    pub(crate) usage: Vec<Value>,
     /// Bytes of stdin that are taken at once.
     pub(crate) stdin_room: usize,
 }
@@ -234,6 +237,15 @@ async fn answer(
         ("GET", id) if id.starts_with("cmd_") => {
             let mut commands = shared.script.commands.iter();
             commands.find(|command| command["id"] == id).unwrap().to_string().into_response()
+        }
+        ("GET", "usage") => json!({ "from": "2026-01-30", "to": "2026-01-31", "items": shared.script.usage })
+            .to_string()
+            .into_response(),
+        ("GET", "projects") => {
+            let items = [
+                json!({ "id": PROJECT, "tenant_id": TENANT, "name": "red", "is_default": false, "created_at": TIME }),
+            ];
+            json!({ "items": items }).to_string().into_response()
         }
         ("GET", SANDBOX) => sandbox("running").to_string().into_response(),
         (method, path) => panic!("not expected: {method} {path}"),
