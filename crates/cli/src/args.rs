@@ -4,6 +4,7 @@ mod doctor;
 mod files;
 mod key;
 mod observe;
+mod port;
 mod sandbox;
 mod up;
 mod usage;
@@ -14,6 +15,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use files::{CopyArgs, FilesCommand, PlaceArgs, RemotePath, Side};
 pub(crate) use key::{CreateKeyArgs, KeyCommand};
 pub(crate) use observe::{LogsArgs, TopArgs};
+pub(crate) use port::{AccessArgs, ForwardArgs, PortArgs, PortCommand, PortPair};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
@@ -72,6 +74,9 @@ pub(crate) enum Subcommands {
     /// Files in a sandbox: list, look, make, move, remove, watch
     #[command(subcommand)]
     Files(FilesCommand),
+    /// Ports of sandboxes: bring them here, addresses, tokens, who may reach them
+    #[command(subcommand)]
+    Port(PortCommand),
     /// List sandboxes
     Ls(ListArgs),
     /// Show a sandbox

@@ -12,6 +12,7 @@ mod logs;
 mod ls;
 mod next;
 mod node;
+mod port;
 mod project;
 mod ps;
 mod quota;
@@ -45,6 +46,7 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Shell(args) => shell::run(&client()?, &args).await,
         Subcommands::Cp(args) => cp::run(&client()?, &global, &args).await,
         Subcommands::Files(command) => files::run(&client()?, &global, &command).await,
+        Subcommands::Port(command) => port::run(&client()?, &global, &command).await,
         Subcommands::Ls(args) => ls::run(&client()?, &global, args).await,
         Subcommands::Get(args) => get::run(&client()?, &global, &args).await,
         Subcommands::Ps(args) => ps::run(&client()?, &global, &args).await,

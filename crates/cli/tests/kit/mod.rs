@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
+pub(crate) mod edge;
+mod ports;
 mod terminal;
 
 use std::{
@@ -54,6 +56,9 @@ pub(crate) struct Script {
     pub(crate) refuse: Vec<(&'static str, u16, Value)>,
     /// What each connection to the terminal does, one after the other.
     pub(crate) terminal: Vec<Vec<Turn>>,
+    /// Scheme and port of the edge that serves the sandbox's ports.
+    pub(crate) edge: (&'static str, u16),
+    pub(crate) public_ports: Vec<u16>,
     /// What the sandboxes held.
     pub(crate) usage: Vec<Value>,
     /// Bytes of stdin that are taken at once.
@@ -76,6 +81,8 @@ struct Shared {
     stdin: Mutex<Vec<u8>>,
     signals: watch::Sender<u32>,
     connections: Mutex<usize>,
+    /// Tokens of ports that were made.
+    tokens: Mutex<u32>,
     sizes: Mutex<Vec<(u32, u32)>>,
     eof: watch::Sender<bool>,
 }
@@ -96,6 +103,7 @@ impl Mock {
             stdin: Mutex::default(),
             signals: watch::channel(0).0,
             connections: Mutex::default(),
+            tokens: Mutex::default(),
             sizes: Mutex::default(),
             eof: watch::channel(false).0,
         });
@@ -210,6 +218,9 @@ async fn answer(
         shared.script.refuse.iter().find(|(refused, _, _)| *refused == request)
     {
         return (StatusCode::from_u16(*status).unwrap(), problem.to_string()).into_response();
+    }
+    if uri.path().contains("/ports") {
+        return ports::answer(&shared, method.as_str(), uri.path(), &body);
     }
     match (method.as_str(), uri.path().rsplit('/').next().unwrap()) {
         ("POST", "exec") if shared.script.result.is_some() => {
