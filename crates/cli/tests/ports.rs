@@ -303,10 +303,9 @@ async fn a_port_that_is_taken_here_is_told_before_anything_is_asked_for() {
         stderr.starts_with(&format!("space: cannot listen on 127.0.0.1:{number}: Address already in use")),
         "{stderr}"
     );
-    assert!(
-        stderr.contains(&format!("`space port forward {SANDBOX} 0:8000` takes a port that is free")),
-        "{stderr}"
-    );
+    let hint =
+        format!("hint: another program listens there; `space port forward {SANDBOX} 0:8000` takes a port");
+    assert!(stderr.contains(&hint), "{stderr}");
     assert_eq!(mock.requests().len(), 0);
 }
 
