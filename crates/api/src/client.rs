@@ -8,6 +8,7 @@ mod admin;
 mod backoff;
 mod commands;
 mod connection;
+mod edge;
 mod error;
 mod events;
 mod files;
@@ -16,11 +17,15 @@ mod sandboxes;
 mod streams;
 mod terminal;
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
+use reqwest::{ClientBuilder, Method, RequestBuilder, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
+pub use edge::{EdgeClient, EdgeError};
 pub use error::ClientError;
 pub use files::{Download, FileWatch, Resume, Written};
 pub use streams::{CommandStream, EventStream, StreamConfig};
@@ -73,7 +78,7 @@ struct Call<'a> {
 impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let base = parse_base(&config.url)?;
-        let http = http_client(&base).map_err(|source| ClientError::Setup { source })?;
+        let http = http_builder(&base).build().map_err(|source| ClientError::Setup { source })?;
         let ClientConfig { key, patience, answer_deadline, .. } = config;
         Ok(Self { http, base, key, patience, answer_deadline })
     }
@@ -214,7 +219,7 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
     Ok(base)
 }
 
-fn http_client(base: &Url) -> Result<reqwest::Client, reqwest::Error> {
+fn http_builder(base: &Url) -> ClientBuilder {
     let mut builder = reqwest::Client::builder()
         // A WebSocket begins as HTTP/1.1, and nothing here needs more.
         .http1_only()
@@ -225,15 +230,26 @@ fn http_client(base: &Url) -> Result<reqwest::Client, reqwest::Error> {
         // Machines without any certificate authority are common where SPACE runs; plain HTTP needs none.
         builder = builder.tls_certs_only([]);
     }
-    if base.host_str().is_some_and(is_loopback) {
+    let host = base.host_str().unwrap_or_default();
+    if is_loopback(host) {
         builder = builder.no_proxy();
     }
-    builder.build()
+    if is_below_localhost(host) {
+        // Not every resolver knows them (RFC 6761, 6.3). Port 0 stands for the URL's.
+        builder = builder.resolve(host, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    }
+    builder
 }
 
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || is_below_localhost(host)
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn is_below_localhost(host: &str) -> bool {
+    host.ends_with(".localhost")
 }
 
 fn idempotency_key() -> String {
@@ -290,9 +306,9 @@ mod tests {
 
     #[test]
     fn loopback_is_recognised() {
-        for host in ["localhost", "127.0.0.1", "[::1]"] {
+        for host in ["localhost", "8000-x.localhost", "127.0.0.1", "[::1]"] {
             assert!(is_loopback(host), "{host}");
         }
-        assert!(!is_loopback("example.org"));
+        assert!(!is_loopback("example.org") && !is_loopback("notlocalhost"));
     }
 }

@@ -12,6 +12,9 @@ pub const TOKEN_HEADER: &str = "X-Space-Port-Token";
 /// The query parameter of a signed link.
 pub const TOKEN_PARAMETER: &str = "space_port_token";
 
+/// The header that each answer of an edge's own has, with a code in it. No answer from a sandbox has it.
+pub const EDGE_HEADER: &str = "X-Space-Edge";
+
 /// Who may reach a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -4,8 +4,10 @@ mod doctor;
 mod files;
 mod key;
 mod observe;
+mod port;
 mod sandbox;
 mod up;
+mod usage;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -13,10 +15,12 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use files::{CopyArgs, FilesCommand, PlaceArgs, RemotePath, Side};
 pub(crate) use key::{CreateKeyArgs, KeyCommand};
 pub(crate) use observe::{LogsArgs, TopArgs};
+pub(crate) use port::{AccessArgs, ForwardArgs, PortArgs, PortCommand, PortPair};
 pub(crate) use sandbox::{
     CommandArgs, CreateArgs, EventsArgs, ExecArgs, ListArgs, RemoveArgs, RunArgs, SandboxArgs, ShellArgs,
 };
 pub(crate) use up::UpArgs;
+pub(crate) use usage::UsageArgs;
 
 /// Sandboxes for code that you don't trust: each a microVM of its own.
 #[derive(Debug, Parser)]
@@ -70,6 +74,9 @@ pub(crate) enum Subcommands {
     /// Files in a sandbox: list, look, make, move, remove, watch
     #[command(subcommand)]
     Files(FilesCommand),
+    /// Ports of sandboxes: bring them here, addresses, tokens, who may reach them
+    #[command(subcommand)]
+    Port(PortCommand),
     /// List sandboxes
     Ls(ListArgs),
     /// Show a sandbox
@@ -100,6 +107,8 @@ pub(crate) enum Subcommands {
     Project(ProjectCommand),
     /// Show what your sandboxes may hold together, and what they hold
     Quota(ProjectArgs),
+    /// Show what your sandboxes held, by day and project
+    Usage(UsageArgs),
     /// Tenants (for admins)
     #[command(subcommand)]
     Tenant(TenantCommand),

@@ -12,6 +12,7 @@ mod logs;
 mod ls;
 mod next;
 mod node;
+mod port;
 mod project;
 mod ps;
 mod quota;
@@ -21,6 +22,7 @@ mod shell;
 mod template;
 mod tenant;
 mod top;
+mod usage;
 
 use space_api::{Problem, ProblemCode, operations::Operation};
 
@@ -44,6 +46,7 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Shell(args) => shell::run(&client()?, &args).await,
         Subcommands::Cp(args) => cp::run(&client()?, &global, &args).await,
         Subcommands::Files(command) => files::run(&client()?, &global, &command).await,
+        Subcommands::Port(command) => port::run(&client()?, &global, &command).await,
         Subcommands::Ls(args) => ls::run(&client()?, &global, args).await,
         Subcommands::Get(args) => get::run(&client()?, &global, &args).await,
         Subcommands::Ps(args) => ps::run(&client()?, &global, &args).await,
@@ -55,6 +58,7 @@ pub(crate) async fn run(cli: Cli) -> Result<u8, CliError> {
         Subcommands::Key(command) => key::run(&client()?, &global, &command).await,
         Subcommands::Project(command) => project::run(&client()?, &global, &command).await,
         Subcommands::Quota(args) => quota::run(&client()?, &global, &args).await,
+        Subcommands::Usage(args) => usage::run(&client()?, &global, &args).await,
         Subcommands::Tenant(command) => tenant::run(&client()?, &global, &command).await,
         Subcommands::Node(command) => node::run(&client()?, &global, &command).await,
         Subcommands::Completions { shell } => Ok(completions::run(shell)),

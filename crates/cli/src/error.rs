@@ -1,9 +1,14 @@
 //! What is said when something fails: one clear line, and a hint where there is something to do.
 
+mod edge;
+
 use std::{error::Error, ffi::OsString, fmt};
 
 use serde_json::json;
-use space_api::{Problem, ProblemCode, client::ClientError};
+use space_api::{
+    Problem, ProblemCode,
+    client::{ClientError, EdgeError},
+};
 
 /// Exit code of a failure of SPACE itself.
 pub(crate) const FAILURE: u8 = 1;
@@ -37,6 +42,8 @@ pub(crate) enum CliError {
     Client(ClientError),
     /// An operation failed, or the request was seen to be wrong before it was sent.
     Problem(Box<Problem>),
+    /// There is no way to a port.
+    Edge(EdgeError),
     Other {
         error: anyhow::Error,
         hint: Option<String>,
@@ -57,7 +64,7 @@ impl CliError {
         match self {
             Self::Client(error) => error.problem(),
             Self::Problem(problem) => Some(problem),
-            Self::Other { .. } => None,
+            Self::Edge(_) | Self::Other { .. } => None,
         }
     }
 
@@ -74,12 +81,16 @@ impl CliError {
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Value {
+        if let Self::Edge(EdgeError::Refused { code, detail }) = self {
+            return json!({ "code": code, "detail": detail });
+        }
         self.problem().map_or_else(|| json!({ "detail": self.to_string() }), |problem| json!(problem))
     }
 
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Other { hint, .. } => hint.clone(),
+            Self::Edge(error) => edge::hint(error).map(str::to_owned),
             Self::Client(ClientError::Unreachable { .. } | ClientError::StreamLost { .. }) => Some(
                 "is it running? `sudo space up` starts one here; --url or SPACE_URL name another".to_owned(),
             ),
@@ -102,16 +113,19 @@ impl fmt::Display for CliError {
             Self::Client(ClientError::Problem(problem)) | Self::Problem(problem) => {
                 write!(f, "{} ({})", problem.detail, problem.code)
             }
-            Self::Client(error) => {
-                write!(f, "{error}")?;
-                // Libraries repeat each other's text on the way up; the innermost cause says it best.
-                let innermost =
-                    std::iter::successors(error.source(), |cause: &&(dyn Error + 'static)| (*cause).source())
-                        .last();
-                innermost.map_or(Ok(()), |cause| write!(f, ": {cause}"))
-            }
+            Self::Edge(EdgeError::Refused { code, detail }) => write!(f, "{detail} ({code})"),
+            Self::Client(error) => caused(f, error),
+            Self::Edge(error) => caused(f, error),
         }
     }
+}
+
+/// Libraries repeat each other's text on the way up; the innermost cause says it best.
+fn caused(f: &mut fmt::Formatter<'_>, error: &(dyn Error + 'static)) -> fmt::Result {
+    write!(f, "{error}")?;
+    let innermost =
+        std::iter::successors(error.source(), |cause: &&(dyn Error + 'static)| (*cause).source()).last();
+    innermost.map_or(Ok(()), |cause| write!(f, ": {cause}"))
 }
 
 fn problem_hint(problem: &Problem) -> Option<String> {
@@ -201,6 +215,12 @@ fn later(problem: &Problem) -> String {
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
+    }
+}
+
+impl From<EdgeError> for CliError {
+    fn from(error: EdgeError) -> Self {
+        Self::Edge(error)
     }
 }
 

@@ -10,6 +10,7 @@ mod commands;
 mod connect;
 mod doctor;
 mod error;
+mod forward;
 mod image;
 mod output;
 mod progress;

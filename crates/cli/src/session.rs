@@ -7,6 +7,7 @@
 //!
 //! A lost connection is continued by the stream itself; output appears once and in order.
 
+pub(crate) mod detach;
 mod interrupts;
 mod render;
 pub(crate) mod shell;
@@ -17,6 +18,7 @@ use std::io::IsTerminal;
 use space_api::{
     Signal,
     client::{Client, CommandStream, StreamConfig},
+    commands::Exit,
     sse::CommandEvent,
 };
 use space_types::{CommandId, SandboxId};
@@ -57,6 +59,11 @@ pub(crate) async fn run(
         tasks: JoinSet::new(),
     };
     session.follow(stream, interrupts).await
+}
+
+/// Linux exit statuses have eight bits, whatever a guest says.
+pub(crate) fn shell_code(exit: &Exit) -> u8 {
+    u8::try_from(exit.shell_status() & 0xff).unwrap_or(u8::MAX)
 }
 
 struct Session {
@@ -102,10 +109,7 @@ impl Session {
         }
         match event {
             CommandEvent::Command(created) => self.named(created.command.id),
-            CommandEvent::Exit(exit) => {
-                // Linux exit statuses have eight bits, whatever a guest says.
-                return Ok(Some(u8::try_from(exit.shell_status() & 0xff).unwrap_or(u8::MAX)));
-            }
+            CommandEvent::Exit(exit) => return Ok(Some(shell_code(&exit))),
             CommandEvent::Started(_)
             | CommandEvent::Stdout(_)
             | CommandEvent::Stderr(_)

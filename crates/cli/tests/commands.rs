@@ -226,3 +226,43 @@ async fn the_key_is_sent_and_posts_can_be_repeated() {
     assert_eq!(create.body["memory_mib"], 1024);
     assert_eq!(create.body["env"], json!({ "A": "b" }));
 }
+
+#[tokio::test]
+async fn a_command_is_started_and_left() {
+    let steps = || vec![created(), event("1.1", "started", &json!({ "pid": 7 })), Step::UntilSignal(1)];
+    let running = kit::command(COMMAND, "running", 1);
+    let mock = Mock::start(Script { commands: vec![running], ..script(steps()) }).await;
+    let output = mock.output(&["exec", "--detach", SANDBOX, "--", "sleep", "60"]).await;
+    assert_eq!(text(&output), (Some(0), format!("{COMMAND}\n"), String::new()));
+    let body = &mock.seen()[0].body;
+    assert_eq!(body, &json!({ "argv": ["sleep", "60"], "stdin": false }), "nobody is there to give it input");
+    assert_eq!(mock.requests().len(), 1, "and nothing ends it");
+    let (code, json, _) = text(&mock.output(&["exec", "--detach", "--json", SANDBOX, "x"]).await);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (code, json["id"].as_str(), json["state"].as_str()),
+        (Some(0), Some(COMMAND), Some("running"))
+    );
+}
+
+#[tokio::test]
+async fn run_leaves_a_command_in_its_sandbox() {
+    let steps = vec![created(), event("1.1", "started", &json!({ "pid": 7 })), Step::UntilSignal(1)];
+    let mock = Mock::start(script(steps)).await;
+    let output = mock.output(&["run", "-d", "--", "sleep", "60"]).await;
+    let kept = format!("space: kept {SANDBOX}\n");
+    assert_eq!(text(&output), (Some(0), format!("{SANDBOX} {COMMAND}\n"), kept));
+    assert!(mock.requests().iter().all(|request| !request.starts_with("DELETE")), "{:?}", mock.requests());
+}
+
+#[tokio::test]
+async fn what_can_not_be_started_is_not_left() {
+    let failed = json!({ "code": 127, "error": "no such file" });
+    let mock = Mock::start(script(vec![created(), exit("1.1", &failed)])).await;
+    let told = "space: cannot start the command: no such file\n";
+    let output = mock.output(&["exec", "-d", SANDBOX, "x"]).await;
+    assert_eq!(text(&output), (Some(127), String::new(), told.into()));
+    let output = mock.output(&["run", "-d", "x"]).await;
+    assert_eq!(text(&output), (Some(127), String::new(), told.into()));
+    assert!(mock.requests().pop().unwrap().starts_with("DELETE"), "its sandbox goes");
+}

@@ -6,7 +6,7 @@ mod kit;
 
 use std::process::Output;
 
-use kit::{COMMAND, Mock, SANDBOX, Script, Step, command, event, problem, sandbox, space};
+use kit::{COMMAND, Mock, PROJECT, SANDBOX, Script, Step, command, event, problem, sandbox, space};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -210,4 +210,30 @@ async fn top_of_a_sandbox_lists_its_processes() {
     assert_eq!(mock.seen()[0].body["timeout_seconds"], 10);
     let seen: Value = serde_json::from_slice(&mock.output(&["top", SANDBOX, "--json"]).await.stdout).unwrap();
     assert_eq!((&seen["processes"][0]["pid"], &seen["truncated"]), (&json!(5), &json!(false)));
+}
+
+#[tokio::test]
+async fn usage_is_shown_by_day_and_together() {
+    let day = |day: &str, seconds: u64| {
+        json!({
+            "project_id": PROJECT, "day": day, "sandbox_seconds": seconds, "vcpu_seconds": 2 * seconds,
+            "memory_mib_seconds": 512 * seconds, "disk_mib_seconds": 20_480 * seconds, "creates": 3, "later_field": 1,
+        })
+    };
+    let usage = vec![day("2026-01-30", 40), day("2026-01-31", 86_400)];
+    let mock = Mock::start(Script { usage, ..Script::default() }).await;
+    insta::assert_snapshot!(text(&mock.output(&["usage"]).await).1, @r"
+    DAY         PROJECT                               CREATES  SANDBOXES  VCPUS   MEMORY      DISK
+    2026-01-30  prj_01920000000070008000000000000004  3        40s        1m20s   5.6 MiB·h   227.5 MiB·h
+    2026-01-31  prj_01920000000070008000000000000004  3        24h00m     48h00m  12.0 GiB·h  480.0 GiB·h
+    TOTAL                                             6        24h00m     48h01m  12.0 GiB·h  480.2 GiB·h
+    ");
+    assert_eq!(mock.seen()[0].query, "");
+    let asked = mock
+        .output(&["usage", "--from", "2026-01-30", "--to", "2026-01-31", "--project", "red", "--json"])
+        .await;
+    let json: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert_eq!((&json["from"], &json["items"][1]["sandbox_seconds"]), (&json!("2026-01-30"), &json!(86_400)));
+    let query = mock.seen().pop().unwrap().query;
+    assert_eq!(query, format!("project_id={PROJECT}&from=2026-01-30&to=2026-01-31"));
 }

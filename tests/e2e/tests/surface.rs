@@ -1,8 +1,8 @@
-//! What applications do with a sandbox beyond running a command: files and terminals, through all layers.
+//! What applications do with a sandbox beyond running a command: files, terminals and ports, through all layers.
 
-use std::{num::NonZeroU16, time::Duration};
+use std::{num::NonZeroU16, process::Stdio, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::stream;
 use space_api::{
@@ -16,10 +16,11 @@ use space_api::{
     ports::{CreatePortToken, PortVisibility, SetPort, TOKEN_HEADER},
     terminal::TerminalSize,
 };
-use space_e2e::{Sandbox, wait};
+use space_e2e::{Sandbox, daemons, wait};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
+    process::Command,
 };
 
 const MIB: usize = 1 << 20;
@@ -35,7 +36,8 @@ async fn files_and_terminals_do_as_asked() -> Result<()> {
     a_watch_sees_what_a_command_does(&sandbox).await.context("a watch")?;
     a_transfer_that_is_dropped_leaves_no_process(&sandbox).await.context("dropped")?;
     a_shell_has_a_terminal_that_can_be_resized(&sandbox).await.context("a shell")?;
-    a_port_is_reached_by_who_may(&sandbox).await.context("a port")
+    a_port_is_reached_by_who_may(&sandbox).await.context("a port")?;
+    a_port_is_brought_here_by_the_command_line(&sandbox).await.context("a forwarded port")
 }
 
 fn place(path: impl AsRef<[u8]>) -> PlaceQuery {
@@ -261,4 +263,46 @@ async fn raw(sandbox: &Sandbox, port: NonZeroU16, token: &str) -> Result<String>
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
     Ok(text)
+}
+
+/// What [`SERVE`] serves, at a port of this machine's, by `space port forward`.
+async fn a_port_is_brought_here_by_the_command_line(sandbox: &Sandbox) -> Result<()> {
+    let mut space = Command::new("space")
+        .args(["port", "forward", &sandbox.id.to_string(), "0:8000", "0:8001"])
+        .env("SPACE_URL", &sandbox.server.url)
+        .env("SPACE_API_KEY", &sandbox.server.key)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("there is no `space` in PATH")?;
+    let mut lines = BufReader::new(space.stdout.take().context("stdout")?).lines();
+    let mut said = BufReader::new(space.stderr.take().context("stderr")?).lines();
+    let (mut served, mut unserved) = (String::new(), String::new());
+    for address in [&mut served, &mut unserved] {
+        let Some(line) = lines.next_line().await? else {
+            bail!("it ended: {:?}", said.next_line().await?);
+        };
+        let found = line.strip_prefix("Forwarding ").and_then(|rest| rest.split_once(" -> "));
+        found.with_context(|| line.clone())?.0.clone_into(address);
+    }
+
+    let get = async || reqwest::get(format!("http://{served}/")).await?.text().await;
+    ensure!(get().await? == "hello\n", "over HTTP");
+    let mut stream = TcpStream::connect(&served).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    stream.shutdown().await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    ensure!(text.ends_with("\r\n\r\nhello\n"), "each direction by itself: {text}");
+
+    let refused = TcpStream::connect(&unserved).await?.read_u8().await;
+    ensure!(refused.is_err(), "nothing listens there");
+    let told = said.next_line().await?.context("it is said")?;
+    ensure!(told.starts_with("space: port 8001: ") && told.contains("(port_not_listening)"), "{told}");
+    ensure!(get().await? == "hello\n", "the rest goes on");
+
+    daemons::signal(space.id().context("it runs")?, "INT")?;
+    ensure!(space.wait().await?.success(), "Ctrl-C is how it is meant to end");
+    Ok(())
 }

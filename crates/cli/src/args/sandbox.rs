@@ -128,6 +128,11 @@ pub(crate) struct RunArgs {
     /// Leave the sandbox in place and print its id at the end, on standard error
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Start it without standard input, print the ids of sandbox and command, and leave both
+    ///
+    /// `space logs SANDBOX COMMAND --follow` shows its output and ends as it does; `space rm SANDBOX` ends all of it.
+    #[arg(long, short, conflicts_with = "interactive")]
+    pub(crate) detach: bool,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGV")]
     pub(crate) argv: Vec<String>,
@@ -161,6 +166,11 @@ pub(crate) struct ExecArgs {
     /// Run it on a terminal: this one
     #[arg(long, short, conflicts_with_all = ["interactive", "no_stdin"])]
     pub(crate) terminal: bool,
+    /// Start it without standard input, print its id, and leave it running
+    ///
+    /// `space logs SANDBOX COMMAND --follow` shows its output and ends as it does.
+    #[arg(long, short, conflicts_with_all = ["interactive", "terminal"])]
+    pub(crate) detach: bool,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGV")]
     pub(crate) argv: Vec<String>,

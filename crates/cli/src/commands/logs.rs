@@ -102,10 +102,7 @@ fn begin(since: Option<Position>, last_sequence: u64) -> Option<Position> {
 /// The exit code, once all that was asked for has come.
 fn ended(follow: bool, position: Option<Position>, event: &CommandEvent, last_sequence: u64) -> Option<u8> {
     match event {
-        CommandEvent::Exit(exit) if follow => {
-            // Linux exit statuses have eight bits, whatever a guest says.
-            Some(u8::try_from(exit.shell_status() & 0xff).unwrap_or(u8::MAX))
-        }
+        CommandEvent::Exit(exit) if follow => Some(session::shell_code(exit)),
         CommandEvent::Exit(_) => Some(0),
         CommandEvent::Command(_)
         | CommandEvent::Started(_)

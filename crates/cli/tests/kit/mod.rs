@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
+pub(crate) mod edge;
+mod ports;
 mod terminal;
 
 use std::{
@@ -24,6 +26,7 @@ pub(crate) const SANDBOX: &str = "sbx_01920000000070008000000000000001";
 pub(crate) const COMMAND: &str = "cmd_01920000000070008000000000000002";
 pub(crate) const OPERATION: &str = "op_01920000000070008000000000000003";
 pub(crate) const PROJECT: &str = "prj_01920000000070008000000000000004";
+const TENANT: &str = "tnt_01920000000070008000000000000005";
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const TIME: &str = "2026-01-31T07:00:00.000Z";
 
@@ -53,6 +56,11 @@ pub(crate) struct Script {
     pub(crate) refuse: Vec<(&'static str, u16, Value)>,
     /// What each connection to the terminal does, one after the other.
     pub(crate) terminal: Vec<Vec<Turn>>,
+    /// Scheme and port of the edge that serves the sandbox's ports.
+    pub(crate) edge: (&'static str, u16),
+    pub(crate) public_ports: Vec<u16>,
+    /// What the sandboxes held.
+    pub(crate) usage: Vec<Value>,
     /// Bytes of stdin that are taken at once.
     pub(crate) stdin_room: usize,
 }
@@ -73,6 +81,8 @@ struct Shared {
     stdin: Mutex<Vec<u8>>,
     signals: watch::Sender<u32>,
     connections: Mutex<usize>,
+    /// Tokens of ports that were made.
+    tokens: Mutex<u32>,
     sizes: Mutex<Vec<(u32, u32)>>,
     eof: watch::Sender<bool>,
 }
@@ -93,6 +103,7 @@ impl Mock {
             stdin: Mutex::default(),
             signals: watch::channel(0).0,
             connections: Mutex::default(),
+            tokens: Mutex::default(),
             sizes: Mutex::default(),
             eof: watch::channel(false).0,
         });
@@ -208,6 +219,9 @@ async fn answer(
     {
         return (StatusCode::from_u16(*status).unwrap(), problem.to_string()).into_response();
     }
+    if uri.path().contains("/ports") {
+        return ports::answer(&shared, method.as_str(), uri.path(), &body);
+    }
     match (method.as_str(), uri.path().rsplit('/').next().unwrap()) {
         ("POST", "exec") if shared.script.result.is_some() => {
             json!(shared.script.result).to_string().into_response()
@@ -234,6 +248,15 @@ async fn answer(
         ("GET", id) if id.starts_with("cmd_") => {
             let mut commands = shared.script.commands.iter();
             commands.find(|command| command["id"] == id).unwrap().to_string().into_response()
+        }
+        ("GET", "usage") => json!({ "from": "2026-01-30", "to": "2026-01-31", "items": shared.script.usage })
+            .to_string()
+            .into_response(),
+        ("GET", "projects") => {
+            let items = [
+                json!({ "id": PROJECT, "tenant_id": TENANT, "name": "red", "is_default": false, "created_at": TIME }),
+            ];
+            json!({ "items": items }).to_string().into_response()
         }
         ("GET", SANDBOX) => sandbox("running").to_string().into_response(),
         (method, path) => panic!("not expected: {method} {path}"),
