@@ -11,8 +11,12 @@ The guide is `docs/guides/python.md`. What can go wrong is in `space_sandbox.err
 """
 
 from . import errors, models
+from ._download import Download
+from ._output import Chunk, Result
+from ._stdin import Stdin
 from ._version import VERSION as __version__
-from .commands import Chunk, Command, Result, Stdin
+from ._watch import Lost, Watch
+from .commands import Command
 from .errors import (
     ApiError,
     CommandFailed,
@@ -34,7 +38,7 @@ from .errors import (
     Unavailable,
     Unreachable,
 )
-from .files import Download, Files, Lost, Watch
+from .files import Files
 from .models import Exit, FileChange, FileInfo, Gap
 from .sandbox import Sandbox, Space
 
