@@ -1,4 +1,4 @@
-"""Client of SPACE: sandboxes as microVMs, their commands and their files.
+"""Client of SPACE: sandboxes as microVMs, their commands, terminals, files and ports.
 
     from space_sandbox import Sandbox
 
@@ -39,7 +39,8 @@ from .errors import (
     Unreachable,
 )
 from .files import Files
-from .models import Exit, FileChange, FileInfo, Gap
+from .models import Exit, FileChange, FileInfo, Gap, Port, PortToken
+from .ports import Ports
 from .sandbox import Sandbox, Space
 
 __all__ = [
@@ -64,6 +65,9 @@ __all__ = [
     "NotFound",
     "OutputLost",
     "OutputTooLarge",
+    "Port",
+    "PortToken",
+    "Ports",
     "RateLimited",
     "Result",
     "Sandbox",

@@ -22,6 +22,7 @@ from ._wire import Answer
 from .commands import MAX_OUTPUT, Command, OnText
 from .errors import DeadlineExceeded, NotFound, ProtocolError, SpaceError, from_problem
 from .files import Files
+from .ports import Ports
 
 if TYPE_CHECKING:
     # Python has it by itself from 3.11 on.
@@ -198,6 +199,7 @@ class Sandbox:
         #: As it was when it was last asked for; see `refresh`.
         self.info = info
         self.files = Files(space.operations, info.id)
+        self.ports = Ports(space.operations, info.id)
 
     @property
     def id(self) -> str:
@@ -278,6 +280,10 @@ class Sandbox:
     def commands(self) -> List[CommandInfo]:
         """All that the sandbox remembers, newest first."""
         return self._space.operations.command_list(self.id).items
+
+    def get_url(self, port: int, *, valid_seconds: int | None = None) -> str:
+        """Where a program that listens on `port` is reached; as `ports.get_url`."""
+        return self.ports.get_url(port, valid_seconds=valid_seconds)
 
     def delete(self, *, timeout: float = 120.0) -> None:
         """Ends it with everything in it, and returns when nothing is left. Deleting twice is harmless."""
