@@ -14,6 +14,7 @@ from . import errors, models
 from ._download import Download
 from ._output import Chunk, Result
 from ._stdin import Stdin
+from ._terminal_messages import Refused
 from ._version import VERSION as __version__
 from ._watch import Lost, Watch
 from .commands import Command
@@ -42,6 +43,7 @@ from .files import Files
 from .models import Exit, FileChange, FileInfo, Gap, Port, PortToken
 from .ports import Ports
 from .sandbox import Sandbox, Space
+from .terminals import Terminal
 
 __all__ = [
     "ApiError",
@@ -69,6 +71,7 @@ __all__ = [
     "PortToken",
     "Ports",
     "RateLimited",
+    "Refused",
     "Result",
     "Sandbox",
     "SandboxNotRunning",
@@ -76,6 +79,7 @@ __all__ = [
     "SpaceError",
     "Stdin",
     "StreamLost",
+    "Terminal",
     "Unauthorized",
     "Unavailable",
     "Unreachable",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Union
 
-from ._generated import CreateCommand
+from ._generated import CreateCommand, TerminalSize
 from ._output import Result
 from ._stdin import STDIN_PIECE
 from ._wire import is_file
@@ -25,7 +25,8 @@ def specification(
     env: Mapping[str, str] | None,
     user: str | None,
     timeout: float | None,
-    stdin: bool,
+    stdin: bool = False,
+    terminal: TerminalSize | None = None,
 ) -> CreateCommand:
     """What the API is asked for. A string is for `sh -c`; a sequence is a program and its arguments."""
     argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
@@ -33,7 +34,13 @@ def specification(
         raise ValueError("timeout must be a positive number of seconds")
     seconds = None if timeout is None else math.ceil(timeout)
     return CreateCommand(
-        argv=argv, cwd=cwd, env=dict(env) if env else None, user=user, timeout_seconds=seconds, stdin=stdin or None
+        argv=argv,
+        cwd=cwd,
+        env=dict(env) if env else None,
+        user=user,
+        timeout_seconds=seconds,
+        stdin=stdin or None,
+        terminal=terminal,
     )
 
 

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 
 from ._codec import decode, encode
 from ._version import VERSION
+from ._websocket import WebSocket, accept, new_key
 from ._wire import Address, Answer, Connection, Pool, is_file, pieces
 from .errors import (
     ApiError,
@@ -187,6 +188,25 @@ class Transport:
                     raise
                 log.debug("%s %s is sent again: %s", method, path, error)
 
+    def upgrade(self, path: str, *, query: Query, protocol: str) -> WebSocket:
+        """Opens a WebSocket that speaks `protocol`. Sent once: whoever holds it opens the next one."""
+        key = new_key()
+        fields = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Protocol": protocol,
+        }
+        answer = self._attempt("GET", self._prefix + path + _query(query), fields, None, 0.0, fresh=True)
+        asked = {"Upgrade": "websocket", "Sec-WebSocket-Accept": accept(key), "Sec-WebSocket-Protocol": protocol}
+        told = {name: answer.header(name) or "" for name in asked}
+        told["Upgrade"] = told["Upgrade"].lower()
+        if told != asked or answer.header("Sec-WebSocket-Extensions"):
+            answer.close()
+            raise ProtocolError(f"{self.url} opens another WebSocket than it was asked for")
+        return WebSocket(*answer.hand_over())
+
     def _attempt(
         self, method: str, target: str, fields: Mapping[str, str], content: Content | None, extra: float, *, fresh: bool
     ) -> Answer:
@@ -210,7 +230,7 @@ class Transport:
         finally:
             if not done:
                 connection.close()
-        if 200 <= answer.status < 300:
+        if answer.status == 101 if "Upgrade" in fields else 200 <= answer.status < 300:
             return answer
         with answer:
             raise self._refusal(answer)

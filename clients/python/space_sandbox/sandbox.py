@@ -13,7 +13,16 @@ from ._codec import decode
 from ._credentials import credentials
 from ._events import EventStream, parse
 from ._generated import Command as CommandInfo
-from ._generated import CreateCommand, CreateSandbox, Event, Operation, Operations, OperationStatus, SandboxState
+from ._generated import (
+    CreateCommand,
+    CreateSandbox,
+    Event,
+    Operation,
+    Operations,
+    OperationStatus,
+    SandboxState,
+    TerminalSize,
+)
 from ._generated import Sandbox as SandboxInfo
 from ._output import Result
 from ._run import Argv, Input, run, specification
@@ -23,6 +32,7 @@ from .commands import MAX_OUTPUT, Command, OnText
 from .errors import DeadlineExceeded, NotFound, ProtocolError, SpaceError, from_problem
 from .files import Files
 from .ports import Ports
+from .terminals import LOGIN_SHELL, Terminal
 
 if TYPE_CHECKING:
     # Python has it by itself from 3.11 on.
@@ -276,6 +286,28 @@ class Sandbox:
         """A command that was started before, by whomever: its events from the beginning, or behind `after`."""
         operations, patience = self._space.operations, self._space._transport.patience
         return Command(operations, self.id, patience, command=command_id, after=after)
+
+    def terminal(
+        self,
+        command: Argv | None = None,
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+    ) -> Terminal:
+        """Starts a command on a terminal, and returns when it runs: the user's login shell unless another is given."""
+        size = TerminalSize(rows=rows, columns=columns)
+        argv = LOGIN_SHELL if command is None else command
+        body = specification(argv, cwd=cwd, env=env, user=user, timeout=timeout, terminal=size)
+        made = self._space.operations.command_create(self.id, body)
+        return Terminal.start(self._space._transport, self.id, made)
+
+    def attach(self, command_id: str, *, after: str | None = None) -> Terminal:
+        """Comes back to a terminal: what it put out from the beginning, as far as that is kept, or behind `after`."""
+        return Terminal.attach(self._space._transport, self.id, command_id, after)
 
     def commands(self) -> List[CommandInfo]:
         """All that the sandbox remembers, newest first."""

@@ -112,6 +112,11 @@ class CallTest(unittest.TestCase):
             with self.assertRaises(ProtocolError):
                 self.play(lambda request, reply: reply.raw(raw)).connect(SANDBOX)
 
+    def test_a_switch_of_protocols_that_nobody_asked_for_is_no_success(self) -> None:
+        switched = b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with self.assertRaises(ProtocolError):
+            self.files(lambda request, reply: reply.raw(switched)).ports.revoke_tokens(8000)
+
     def test_an_endless_answer_is_cut(self) -> None:
         def endless(request: Request, reply: Reply) -> None:
             reply.raw(b"HTTP/1.1 200 OK\r\n\r\n")
