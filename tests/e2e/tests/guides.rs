@@ -10,11 +10,15 @@ use space_e2e::{
     server::BOOT_SECONDS,
 };
 use space_types::{KeyId, ProjectId, SandboxId};
+use tokio::sync::Mutex;
 
 /// For one command: the longest ones boot a sandbox.
 const DEADLINE: Duration = Duration::from_secs(BOOT_SECONDS as u64 + 20);
 /// As large as a page may be; lists begin with what is newest.
 const PAGE: PageQuery = PageQuery { limit: Some(500), cursor: None };
+
+/// What is new on the server is taken for the guide's own, so there is one at a time, however many tests run at once.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// A test for each guide, and one that none was forgotten.
 macro_rules! guides {
@@ -43,6 +47,7 @@ guides! {
 }
 
 async fn replay(name: &str) -> Result<()> {
+    let _alone = ALONE.lock().await;
     let server = Server::get()?;
     let python = env::var("SPACE_PYTHON").unwrap_or_else(|_| "/opt/space/python".to_owned());
     let before = Things::of(&server).await?;
