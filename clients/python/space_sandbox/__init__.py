@@ -1,4 +1,4 @@
-"""Client of SPACE: sandboxes as microVMs, their commands and their files.
+"""Client of SPACE: sandboxes as microVMs, their commands, terminals, files and ports.
 
     from space_sandbox import Sandbox
 
@@ -11,8 +11,13 @@ The guide is `docs/guides/python.md`. What can go wrong is in `space_sandbox.err
 """
 
 from . import errors, models
+from ._download import Download
+from ._output import Chunk, Result
+from ._stdin import Stdin
+from ._terminal_messages import Refused
 from ._version import VERSION as __version__
-from .commands import Chunk, Command, Result, Stdin
+from ._watch import Lost, Watch
+from .commands import Command
 from .errors import (
     ApiError,
     CommandFailed,
@@ -34,9 +39,11 @@ from .errors import (
     Unavailable,
     Unreachable,
 )
-from .files import Download, Files, Lost, Watch
-from .models import Exit, FileChange, FileInfo, Gap
+from .files import Files
+from .models import Exit, FileChange, FileInfo, Gap, Port, PortToken
+from .ports import Ports
 from .sandbox import Sandbox, Space
+from .terminals import Terminal
 
 __all__ = [
     "ApiError",
@@ -60,7 +67,11 @@ __all__ = [
     "NotFound",
     "OutputLost",
     "OutputTooLarge",
+    "Port",
+    "PortToken",
+    "Ports",
     "RateLimited",
+    "Refused",
     "Result",
     "Sandbox",
     "SandboxNotRunning",
@@ -68,6 +79,7 @@ __all__ = [
     "SpaceError",
     "Stdin",
     "StreamLost",
+    "Terminal",
     "Unauthorized",
     "Unavailable",
     "Unreachable",

@@ -60,7 +60,7 @@ class EventStream:
                     return event
             except SpaceError as error:
                 self._drop()
-                if isinstance(error, DeadlineExceeded) or self._closed or not self._resumes or not _passes(error):
+                if isinstance(error, DeadlineExceeded) or self._closed or not self._resumes or not passes(error):
                     raise
                 if not self._backoff.pause(getattr(error, "retry_after", None), deadline):
                     if deadline is not None and time.monotonic() + 5.0 > deadline:
@@ -101,7 +101,7 @@ class EventStream:
     def _is_new(self, event: Event) -> bool:
         if event.id is None:
             return True
-        if self.position is not None and _order(event.id) <= _order(self.position):
+        if self.position is not None and order(event.id) <= order(self.position):
             return False
         self.position = event.id
         # Only what is new is progress: a server that repeats itself for ever is given up.
@@ -121,7 +121,7 @@ class EventStream:
         self._drop()
 
 
-def _order(position: str) -> tuple[int, ...]:
+def order(position: str) -> tuple[int, ...]:
     """`<generation>.<sequence>` of a command, or the number of an event in the log."""
     try:
         return tuple(int(number) for number in position.split("."))
@@ -129,7 +129,8 @@ def _order(position: str) -> tuple[int, ...]:
         raise ProtocolError(f"the stream has an event called {position!r}") from error
 
 
-def _passes(error: SpaceError) -> bool:
+def passes(error: SpaceError) -> bool:
+    """Whether the stream may be continued behind it."""
     return is_worth_repeating(error) or (isinstance(error, ApiError) and error.code in _PASSES)
 
 

@@ -19,11 +19,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Union
+from typing import IO, TYPE_CHECKING, TypedDict, Union
 from urllib.parse import quote, urlsplit
 
 from ._codec import decode, encode
 from ._version import VERSION
+from ._websocket import WebSocket, accept, new_key
 from ._wire import Address, Answer, Connection, Pool, is_file, pieces
 from .errors import (
     ApiError,
@@ -35,6 +36,10 @@ from .errors import (
     Unreachable,
     from_problem,
 )
+
+if TYPE_CHECKING:
+    # Python has it by itself from 3.11 on.
+    from typing_extensions import Unpack
 
 log = logging.getLogger("space_sandbox")
 
@@ -97,6 +102,22 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+class Request(TypedDict, total=False):
+    """What a call may have beside its method and path."""
+
+    query: Query | None
+    headers: Mapping[str, object] | None
+    #: A model, sent as JSON.
+    body: object
+    #: Or bytes of this `content_type`. What is no `bytes` is never sent twice.
+    content: Content | None
+    content_type: str
+    #: Whether it may be sent again.
+    repeat: bool
+    #: Seconds more than usual that the answer may take.
+    extra: float
+
+
 class Transport:
     """The way to one API, for any number of threads."""
 
@@ -129,67 +150,28 @@ class Transport:
     def close(self) -> None:
         self._pool.close()
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        headers: Mapping[str, object] | None = None,
-        body: object = None,
-        content: Content | None = None,
-        content_type: str = JSON,
-        repeat: bool = True,
-        extra: float = 0.0,
-    ) -> tuple[int, object]:
+    def call(self, method: str, path: str, **request: Unpack[Request]) -> tuple[int, object]:
         """A call that JSON answers, or nothing: status and what was parsed."""
-        answer = self.open(
-            method,
-            path,
-            accept=JSON,
-            query=query,
-            headers=headers,
-            body=body,
-            content=content,
-            content_type=content_type,
-            repeat=repeat,
-            extra=extra + _seconds(query),
-        )
-        with answer:
+        with self.open(method, path, accept=JSON, **request) as answer:
             try:
                 return answer.status, _parse(_whole(answer))
             except _BROKEN as error:
                 raise self._broken(error) from error
 
-    def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        accept: str,
-        query: Query | None = None,
-        headers: Mapping[str, object] | None = None,
-        body: object = None,
-        content: Content | None = None,
-        content_type: str = JSON,
-        repeat: bool = True,
-        extra: float = 0.0,
-    ) -> Answer:
-        """A call whose answer the caller reads, and closes.
-
-        `repeat=False` sends it once; content that is no bytes is never sent twice. `extra` is how many seconds more than
-        usual the answer may take.
-        """
-        if body is not None:
+    def open(self, method: str, path: str, *, accept: str, **request: Unpack[Request]) -> Answer:
+        """A call whose answer the caller reads, and closes."""
+        content, query = request.get("content"), request.get("query")
+        if (body := request.get("body")) is not None:
             content = json.dumps(encode(body)).encode()
-        fields = {name: str(value) for name, value in (headers or {}).items() if value is not None}
+        fields = {name: str(value) for name, value in (request.get("headers") or {}).items() if value is not None}
         fields["Accept"] = accept
         if content is not None:
-            fields["Content-Type"] = content_type
+            fields["Content-Type"] = request.get("content_type", JSON)
         if method == "POST":
             # One for all attempts: the server does it once.
             fields.setdefault("Idempotency-Key", uuid.uuid4().hex)
-        repeat = repeat and (content is None or isinstance(content, bytes))
+        repeat = request.get("repeat", True) and (content is None or isinstance(content, bytes))
+        extra = request.get("extra", 0.0) + _seconds(query)
         target = self._prefix + path + _query(query)
         backoff, attempts = Backoff(self.patience), 0
         while True:
@@ -205,6 +187,25 @@ class Transport:
                 if not again or not backoff.pause(getattr(error, "retry_after", None)):
                     raise
                 log.debug("%s %s is sent again: %s", method, path, error)
+
+    def upgrade(self, path: str, *, query: Query, protocol: str) -> WebSocket:
+        """Opens a WebSocket that speaks `protocol`. Sent once: whoever holds it opens the next one."""
+        key = new_key()
+        fields = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Protocol": protocol,
+        }
+        answer = self._attempt("GET", self._prefix + path + _query(query), fields, None, 0.0, fresh=True)
+        asked = {"Upgrade": "websocket", "Sec-WebSocket-Accept": accept(key), "Sec-WebSocket-Protocol": protocol}
+        told = {name: answer.header(name) or "" for name in asked}
+        told["Upgrade"] = told["Upgrade"].lower()
+        if told != asked or answer.header("Sec-WebSocket-Extensions"):
+            answer.close()
+            raise ProtocolError(f"{self.url} opens another WebSocket than it was asked for")
+        return WebSocket(*answer.hand_over())
 
     def _attempt(
         self, method: str, target: str, fields: Mapping[str, str], content: Content | None, extra: float, *, fresh: bool
@@ -229,7 +230,7 @@ class Transport:
         finally:
             if not done:
                 connection.close()
-        if 200 <= answer.status < 300:
+        if answer.status == 101 if "Upgrade" in fields else 200 <= answer.status < 300:
             return answer
         with answer:
             raise self._refusal(answer)

@@ -114,6 +114,11 @@ class Connection:
             pass
         self.abandon()
 
+    def hand_over(self) -> socket.socket:
+        """For whoever speaks another protocol on it from now on, and closes it."""
+        self.http.close()
+        return self._raw
+
     def abandon(self) -> None:
         """Lets go of it without a word: another process may still speak on it."""
         self.http.close()
@@ -234,6 +239,21 @@ class Answer(io.RawIOBase):
                 connection.close()
             else:
                 self._pool.give_back(connection)
+
+    def hand_over(self) -> tuple[socket.socket, bytes]:
+        """The connection, whose protocol was switched, and what came in one piece with this head."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise ValueError("the answer is closed")
+        # Nothing more is read for it.
+        self.limits.deadline = 0.0
+        try:
+            rest = self._response.fp.peek()
+        except DeadlineExceeded:
+            rest = b""
+        self._response.close()
+        super().close()
+        return connection.hand_over(), rest
 
     def close(self) -> None:
         """Without having read everything: the connection ends."""

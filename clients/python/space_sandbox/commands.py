@@ -1,114 +1,27 @@
-"""Commands: run to their end, or started and followed."""
+"""Commands: started, followed, waited for. `Sandbox.run` does all of it in one call."""
 
 from __future__ import annotations
 
 import codecs
-import math
-import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Union
+from collections.abc import Callable
 
 from ._codec import decode
 from ._events import EventStream, parse
-from ._generated import (
-    CommandCreated,
-    CreateCommand,
-    Exit,
-    Gap,
-    Operations,
-    SignalCommand,
-    Started,
-    WriteStdin,
-)
+from ._generated import CommandCreated, CreateCommand, Exit, Gap, Operations, SignalCommand, Started
 from ._generated import Output as _Output
+from ._output import Chunk, CommandEvent, Result
 from ._sse import Event
-from ._wire import Answer, is_file
-from .errors import (
-    CommandFailed,
-    CommandNotRunning,
-    CommandTimedOut,
-    OutputLost,
-    OutputTooLarge,
-    SpaceError,
-    StdinClosed,
-)
+from ._stdin import Stdin
+from ._wire import Answer
+from .errors import OutputLost, OutputTooLarge, SpaceError
 
-#: Bytes of one write to standard input.
-STDIN_PIECE = 32 * 1024
 #: Bytes of output that `run` and `wait` keep, unless told otherwise.
 MAX_OUTPUT = 64 * 1024 * 1024
 
-Argv = Union[str, Sequence[str]]
-Input = Union[str, bytes, IO[bytes]]
 OnText = Callable[[str], object]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of output, as the command wrote it. It may end in the middle of a character."""
-
-    #: `stdout` or `stderr`.
-    stream: str
-    #: Of the first byte, within its stream.
-    offset: int
-    data: bytes
-
-
-#: What iterating a command gives. `Gap` stands where output was lost; `Exit` is the last.
-CommandEvent = Union[Chunk, Gap, Exit]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command came to."""
-
-    command_id: str
-    exit: Exit
-    stdout_bytes: bytes
-    stderr_bytes: bytes
-
-    @property
-    def stdout(self) -> str:
-        """As UTF-8; what is not becomes U+FFFD. `stdout_bytes` is exact."""
-        return self.stdout_bytes.decode("utf-8", "replace")
-
-    @property
-    def stderr(self) -> str:
-        return self.stderr_bytes.decode("utf-8", "replace")
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell has it: 128 and the signal for a command that was killed; 255 where it is not known."""
-        if self.exit.signal is not None:
-            return 128 + self.exit.signal
-        return 255 if self.exit.code is None else self.exit.code
-
-    @property
-    def timed_out(self) -> bool:
-        return self.exit.timed_out
-
-
-def specification(
-    command: Argv,
-    *,
-    cwd: str | None,
-    env: Mapping[str, str] | None,
-    user: str | None,
-    timeout: float | None,
-    stdin: bool,
-) -> CreateCommand:
-    """What the API is asked for. A string is for `sh -c`; a sequence is a program and its arguments."""
-    argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise ValueError("timeout must be a positive number of seconds")
-    seconds = None if timeout is None else math.ceil(timeout)
-    return CreateCommand(
-        argv=argv, cwd=cwd, env=dict(env) if env else None, user=user, timeout_seconds=seconds, stdin=stdin or None
-    )
 
 
 class _Source:
@@ -126,53 +39,6 @@ class _Source:
             # The same key each time: a repeated request meets the same command.
             return self._operations.exec(self._sandbox, self._body, idempotency_key=self._key)
         return self._operations.command_attach(self._sandbox, self.command or "", last_event_id=position)
-
-
-class Stdin:
-    """A command's standard input. For any number of threads."""
-
-    def __init__(self, operations: Operations, sandbox: str, command: str, offset: int | None) -> None:
-        self._operations = operations
-        self._sandbox = sandbox
-        self._command = command
-        self._lock = threading.Lock()
-        self._offset = offset
-
-    def write(self, data: str | bytes) -> int:
-        """Waits until the command, or the buffer before it, has taken all of it. Raises `StdinClosed` or
-        `CommandNotRunning` when nobody will."""
-        data = data.encode() if isinstance(data, str) else data
-        with self._lock:
-            for at in range(0, len(data), STDIN_PIECE):
-                self._send(data[at : at + STDIN_PIECE], eof=False)
-        return len(data)
-
-    def close(self) -> None:
-        """The command reads the end. Closing twice, or what nobody reads, is no error."""
-        with self._lock:
-            try:
-                self._send(b"", eof=True)
-            except (StdinClosed, CommandNotRunning):
-                pass
-
-    def _send(self, data: bytes, *, eof: bool) -> None:
-        if self._offset is None:
-            # Somebody else may have written before.
-            self._offset = self._write(WriteStdin(offset=0, data=b""))
-        pause = 0.02
-        while True:
-            taken = self._write(WriteStdin(offset=self._offset, data=data, eof=eof or None)) - self._offset
-            taken = max(0, min(taken, len(data)))
-            self._offset += taken
-            data = data[taken:]
-            if not data:
-                return
-            # It reads slowly, and there is no event for room.
-            pause = 0.02 if taken else min(pause * 2, 1.0)
-            threading.Event().wait(pause)
-
-    def _write(self, body: WriteStdin) -> int:
-        return self._operations.command_stdin(self._sandbox, self._command, body).next_offset
 
 
 class Command:
@@ -358,72 +224,6 @@ class Command:
 
     def __repr__(self) -> str:
         return f"<Command {self.id} of {self._sandbox}>"
-
-
-def run(
-    command: Command,
-    *,
-    stdin: Input | None,
-    check: bool,
-    on_stdout: OnText | None,
-    on_stderr: OnText | None,
-    max_output: int | None,
-) -> Result:
-    """A started command to its end. One that is left by an exception is killed, as `subprocess.run` does."""
-    feeder = _Feeder(command, stdin) if stdin is not None else None
-    try:
-        result = command.wait(on_stdout=on_stdout, on_stderr=on_stderr, max_output=max_output)
-    except OutputLost:
-        raise
-    except BaseException:
-        command._kill_quietly()
-        raise
-    finally:
-        command.close()
-    if feeder is not None:
-        feeder.finish()
-    if result.timed_out:
-        raise CommandTimedOut("the command's time was up", result)
-    if check and result.exit_code != 0:
-        raise CommandFailed(_failure(result), result)
-    return result
-
-
-def _failure(result: Result) -> str:
-    reason = result.exit.error or (result.stderr.strip().splitlines() or [""])[-1][:300]
-    return f"exit code {result.exit_code}" + (f": {reason}" if reason else "")
-
-
-class _Feeder:
-    """Writes standard input while the output is read: each could wait for the other."""
-
-    def __init__(self, command: Command, source: Input) -> None:
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._feed, args=(command, source), name="space-stdin", daemon=True)
-        self._thread.start()
-
-    def _feed(self, command: Command, source: Input) -> None:
-        stdin = command.stdin
-        try:
-            if isinstance(source, (str, bytes)):
-                stdin.write(source)
-            elif is_file(source):
-                while piece := source.read(STDIN_PIECE):
-                    stdin.write(piece)
-            stdin.close()
-        except (StdinClosed, CommandNotRunning):
-            # It ended without having read everything, which is its right.
-            pass
-        except BaseException as error:
-            # Else the command would wait for the rest.
-            self._error = error
-            command._kill_quietly()
-
-    def finish(self) -> None:
-        """Raises what went wrong. A source that still blocks is left to itself: nobody reads any more."""
-        self._thread.join(1.0)
-        if self._error is not None:
-            raise self._error
 
 
 def _teller(callback: OnText | None) -> Callable[[bytes, bool], None]:

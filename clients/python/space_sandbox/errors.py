@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._generated import Problem
-    from .commands import Result
+    from ._output import Result
 
 
 class SpaceError(Exception):

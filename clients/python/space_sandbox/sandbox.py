@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from os import environ
-from pathlib import Path
 from typing import TYPE_CHECKING, List, TypedDict
 
 from ._codec import decode
+from ._credentials import credentials
 from ._events import EventStream, parse
 from ._generated import Command as CommandInfo
-from ._generated import CreateCommand, CreateSandbox, Event, Operation, Operations, OperationStatus, SandboxState
+from ._generated import (
+    CreateCommand,
+    CreateSandbox,
+    Event,
+    Operation,
+    Operations,
+    OperationStatus,
+    SandboxState,
+    TerminalSize,
+)
 from ._generated import Sandbox as SandboxInfo
+from ._output import Result
+from ._run import Argv, Input, run, specification
 from ._transport import Transport
 from ._wire import Answer
-from .commands import MAX_OUTPUT, Argv, Command, Input, OnText, Result, run, specification
+from .commands import MAX_OUTPUT, Command, OnText
 from .errors import DeadlineExceeded, NotFound, ProtocolError, SpaceError, from_problem
 from .files import Files
+from .ports import Ports
+from .terminals import LOGIN_SHELL, Terminal
 
 if TYPE_CHECKING:
     # Python has it by itself from 3.11 on.
     from typing_extensions import Unpack
 
-DEFAULT_URL = "http://127.0.0.1:8700"
-MACHINE_CREDENTIALS = "/var/lib/space/credentials.json"
 #: Seconds that one request asks the server to wait; proxies on the way may know no patience.
 WAIT = 30
 
@@ -72,7 +82,7 @@ class Space:
         answer_timeout: float = 30.0,
         patience: float = 5.0,
     ) -> None:
-        url, key = _credentials(url, key)
+        url, key = credentials(url, key)
         self._transport = Transport(
             url, key, tls=tls, connect_timeout=connect_timeout, answer_timeout=answer_timeout, patience=patience
         )
@@ -199,6 +209,7 @@ class Sandbox:
         #: As it was when it was last asked for; see `refresh`.
         self.info = info
         self.files = Files(space.operations, info.id)
+        self.ports = Ports(space.operations, info.id)
 
     @property
     def id(self) -> str:
@@ -276,9 +287,35 @@ class Sandbox:
         operations, patience = self._space.operations, self._space._transport.patience
         return Command(operations, self.id, patience, command=command_id, after=after)
 
+    def terminal(
+        self,
+        command: Argv | None = None,
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+    ) -> Terminal:
+        """Starts a command on a terminal, and returns when it runs: the user's login shell unless another is given."""
+        size = TerminalSize(rows=rows, columns=columns)
+        argv = LOGIN_SHELL if command is None else command
+        body = specification(argv, cwd=cwd, env=env, user=user, timeout=timeout, terminal=size)
+        made = self._space.operations.command_create(self.id, body)
+        return Terminal.start(self._space._transport, self.id, made)
+
+    def attach(self, command_id: str, *, after: str | None = None) -> Terminal:
+        """Comes back to a terminal: what it put out from the beginning, as far as that is kept, or behind `after`."""
+        return Terminal.attach(self._space._transport, self.id, command_id, after)
+
     def commands(self) -> List[CommandInfo]:
         """All that the sandbox remembers, newest first."""
         return self._space.operations.command_list(self.id).items
+
+    def get_url(self, port: int, *, valid_seconds: int | None = None) -> str:
+        """Where a program that listens on `port` is reached; as `ports.get_url`."""
+        return self.ports.get_url(port, valid_seconds=valid_seconds)
 
     def delete(self, *, timeout: float = 120.0) -> None:
         """Ends it with everything in it, and returns when nothing is left. Deleting twice is harmless."""
@@ -345,36 +382,3 @@ class _Owned:
 
 def _wait(deadline: float) -> int:
     return max(0, min(WAIT, int(deadline - time.monotonic())))
-
-
-def _credentials(url: str | None, key: str | None) -> tuple[str, str | None]:
-    url = url or environ.get("SPACE_URL") or None
-    key = key or environ.get("SPACE_API_KEY") or None
-    found = {} if key is not None else _read_credentials()
-    return url or found.get("url") or DEFAULT_URL, key or found.get("key")
-
-
-def _read_credentials() -> Mapping[str, str]:
-    """The first file there is. One that can't be read by this user is as good as absent."""
-    for path in _candidates():
-        try:
-            text = path.read_bytes()
-        except (FileNotFoundError, PermissionError, NotADirectoryError):
-            continue
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged") from error
-        if not isinstance(value, dict):
-            raise ValueError(f"{path} is damaged")
-        return {name: text for name, text in value.items() if isinstance(text, str)}
-    return {}
-
-
-def _candidates() -> List[Path]:
-    named = environ.get("SPACE_CREDENTIALS")
-    if named:
-        return [Path(named)]
-    config = environ.get("XDG_CONFIG_HOME", "")
-    own = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
-    return [own / "space/credentials.json", Path(MACHINE_CREDENTIALS)]

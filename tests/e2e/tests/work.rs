@@ -7,7 +7,8 @@ use space_e2e::{Sandbox, Server};
 use tokio::process::Command;
 
 const PROGRAM: &str = include_str!("work.py");
-const DONE: &str = "compile_and_run\nclone\nstandard_input\nfiles_both_ways\ncpythons_own_tests\n";
+const DONE: &str =
+    "compile_and_run\nclone\nstandard_input\nfiles_both_ways\nterminal\nport\ncpythons_own_tests\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_in_python_gets_its_work_done() -> Result<()> {

@@ -21,7 +21,7 @@ pub(super) fn all(document: &Value) -> Result<String> {
     let mut methods = BTreeMap::new();
     for (path, item) in document["paths"].as_object().context("the document has no paths")? {
         for (verb, operation) in item.as_object().context("a path without operations")? {
-            // A WebSocket: not HTTP's, and not this client's.
+            // A WebSocket, which is written by hand.
             if operation["responses"]["101"].is_null() {
                 let id = operation["operationId"].as_str().context("an operation without a name")?;
                 let method = Method { document, verb, path, operation };

@@ -156,6 +156,36 @@ class SandboxTest(unittest.TestCase):
         assert not isinstance(change, Lost)
         self.assertEqual(change.path, "/watched/a")
 
+    def test_a_terminal_is_typed_at_resized_left_and_found_again(self) -> None:
+        with self.box.terminal(["tty"], rows=30, columns=90) as terminal:
+            self.assertEqual(terminal.read_until("\n", 30), "30 90\n")
+            terminal.write("hällo ")
+            self.assertEqual(terminal.read_until("hällo ", 30), "hällo ")
+            terminal.resize(50, 132)
+            self.assertEqual(terminal.read_until("\n", 30), "50 132\n")
+        with self.box.attach(terminal.id) as again:
+            self.assertEqual(again.read_until("50 132\n", 30), "30 90\nhällo 50 132\n")
+            again.write("\x04")
+            self.assertEqual(again.wait(30).exit_code, 0)
+        with self.assertRaises(NotFound):
+            self.box.attach("cmd_01920000000070008000000000000001")
+        with self.assertRaisesRegex(InvalidRequest, "rows"):
+            self.box.terminal(["tty"], rows=0)
+
+    def test_a_port_is_made_public_and_private_again(self) -> None:
+        ports, label = self.box.ports, self.box.id.removeprefix("sbx_")
+        self.assertEqual(self.box.get_url(8000), f"http://8000-{label}.localhost:8710")
+        self.assertEqual((ports.get(8000).visibility, list(ports.list())), (models.PortVisibility.PRIVATE, []))
+        self.assertEqual(ports.set_visibility(8000, "public").visibility, models.PortVisibility.PUBLIC)
+        self.assertEqual([port.port for port in ports.list()], [8000])
+        ports.set_visibility(8000, "private")
+        token = ports.create_token(8000, valid_seconds=60)
+        self.assertEqual((token.header, token.url), ("X-Space-Port-Token", self.box.get_url(8000)))
+        self.assertIn(token.url, self.box.get_url(8000, valid_seconds=60))
+        ports.revoke_tokens(8000)
+        with self.assertRaisesRegex(InvalidRequest, "port"):
+            ports.get(0)
+
     def test_what_happened_can_be_read(self) -> None:
         events = self.space.events(after=0, sandbox_id=self.box.id)
         self.assertEqual(next(events).kind, "sandbox.created")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import socket
 import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 from space_sandbox import Space
@@ -37,11 +40,15 @@ class Broken(Exception):
 
 
 class Reply:
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, source: BinaryIO | None = None) -> None:
         self._sock = sock
+        self._source = source
 
     def raw(self, data: bytes) -> None:
         self._sock.sendall(data)
+
+    def shut(self) -> None:
+        self._sock.shutdown(socket.SHUT_WR)
 
     def json(self, status: int, value: object, **headers: str) -> None:
         kind = "application/json" if status < 400 else "application/problem+json"
@@ -62,8 +69,67 @@ class Reply:
     def end(self) -> None:
         self.raw(b"0\r\n\r\n")
 
+    def websocket(self, request: Request, *, rest: bytes = b"") -> Peer:
+        """Switches the protocol; `rest` goes out in one piece with that."""
+        key = request.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accepted = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+        head = (
+            f"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {accepted}\r\n"
+            f"Sec-WebSocket-Protocol: {request.headers['sec-websocket-protocol']}\r\n\r\n"
+        )
+        self.raw(head.encode() + rest)
+        assert self._source is not None
+        return Peer(self, self._source)
+
     def problem(self, status: int, code: str, **more: object) -> None:
         self.json(status, problem(status, code, **more))
+
+
+def frame(opcode: int, data: bytes, final: bool = True) -> bytes:
+    """As a server sends it."""
+    length = len(data)
+    size = bytes([length]) if length < 126 else b"\x7e" + struct.pack("!H", length) if length < 65536 else b"\x7f" + struct.pack("!Q", length)
+    return bytes([opcode | (0x80 if final else 0)]) + size + data
+
+
+def shown(sequence: int, text: bytes, generation: int = 1, stream: int = 1) -> bytes:
+    """Output of a terminal."""
+    return frame(2, struct.pack("!BQQ", stream, generation, sequence) + text)
+
+
+def told(kind: str, **more: object) -> bytes:
+    """A message of a terminal."""
+    return frame(1, json.dumps({"type": kind, **more}).encode())
+
+
+class Peer:
+    """The server's side of a WebSocket."""
+
+    def __init__(self, reply: Reply, source: BinaryIO) -> None:
+        self.send = reply.raw
+        self._reply = reply
+        self._source = source
+
+    def receive(self) -> tuple[int, bytes]:
+        """The next frame's opcode and payload. Every frame of a client is masked."""
+        first, second = self._source.read(2)
+        assert first & 0x80 and second & 0x80, "a client's frame that is not whole, or not masked"
+        length = second & 0x7F
+        if length > 125:
+            length = int.from_bytes(self._source.read(2 if length == 126 else 8), "big")
+        mask, data = self._source.read(4), self._source.read(length)
+        return first & 0x0F, bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+
+    def end(self) -> None:
+        """Says no more, and waits until the client is gone: a socket that is closed with something unread takes back what
+        it sent."""
+        self._reply.shut()
+        self.drain()
+
+    def drain(self) -> None:
+        """Until the client is gone."""
+        while self._source.read(65_536):
+            pass
 
 
 def problem(status: int, code: str, **more: object) -> dict[str, object]:
@@ -127,7 +193,7 @@ class Played:
             with sock.makefile("rb") as source:
                 while (request := _request(source)) is not None:
                     self.requests.append(request)
-                    self._handler(request, Reply(sock))
+                    self._handler(request, Reply(sock, source))
         except Broken:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except (OSError, ValueError):
@@ -168,7 +234,7 @@ def event(name: str, data: object, position: str | None = None) -> bytes:
     return f"{identity}event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def created() -> bytes:
+def command_created(**more: object) -> dict[str, object]:
     command = {
         "id": COMMAND,
         "sandbox_id": SANDBOX,
@@ -178,9 +244,14 @@ def created() -> bytes:
         "state": "created",
         "last_sequence": 0,
         "created_at": TIME,
+        **more,
     }
     attach = {"url": "/attach", "token": "t", "expires_at": TIME}
-    return event("command", {"command": command, "attach": attach})
+    return {"command": command, "attach": attach}
+
+
+def created() -> bytes:
+    return event("command", command_created())
 
 
 def sandbox(**more: object) -> dict[str, object]:

@@ -112,6 +112,11 @@ class CallTest(unittest.TestCase):
             with self.assertRaises(ProtocolError):
                 self.play(lambda request, reply: reply.raw(raw)).connect(SANDBOX)
 
+    def test_a_switch_of_protocols_that_nobody_asked_for_is_no_success(self) -> None:
+        switched = b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with self.assertRaises(ProtocolError):
+            self.files(lambda request, reply: reply.raw(switched)).ports.revoke_tokens(8000)
+
     def test_an_endless_answer_is_cut(self) -> None:
         def endless(request: Request, reply: Reply) -> None:
             reply.raw(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -257,20 +262,20 @@ class CredentialsTest(unittest.TestCase):
     def test_they_are_found_as_the_command_line_finds_them(self) -> None:
         from unittest import mock
 
-        from space_sandbox import sandbox as module
+        from space_sandbox import _credentials as module
 
         with tempfile.TemporaryDirectory() as directory:
             path = f"{directory}/c.json"
             with open(path, "w") as file:
                 file.write('{"url": "http://file:1", "key": "file-key"}')
             with mock.patch.dict(os.environ, {"SPACE_CREDENTIALS": path}, clear=True):
-                self.assertEqual(module._credentials(None, None), ("http://file:1", "file-key"))
-                self.assertEqual(module._credentials("http://a:1", None), ("http://a:1", "file-key"))
+                self.assertEqual(module.credentials(None, None), ("http://file:1", "file-key"))
+                self.assertEqual(module.credentials("http://a:1", None), ("http://a:1", "file-key"))
                 # A key of one's own is not sent to wherever a file says.
-                self.assertEqual(module._credentials(None, "k"), (module.DEFAULT_URL, "k"))
+                self.assertEqual(module.credentials(None, "k"), (module.DEFAULT_URL, "k"))
                 os.environ["SPACE_URL"] = "http://env:1"
                 os.environ["SPACE_API_KEY"] = "env-key"
-                self.assertEqual(module._credentials(None, None), ("http://env:1", "env-key"))
+                self.assertEqual(module.credentials(None, None), ("http://env:1", "env-key"))
 
 
 if __name__ == "__main__":
