@@ -37,6 +37,9 @@ pub(crate) struct BenchArgs {
     /// How many pairs of creates.
     #[arg(long, default_value_t = 20)]
     creates: u32,
+    /// MiB of output, and of a file each way.
+    #[arg(long, default_value_t = 1024)]
+    stream_mib: u32,
     /// Leave the host running afterwards.
     #[arg(long)]
     keep: bool,
@@ -91,8 +94,8 @@ fn sandbox(args: &BenchArgs) -> Result<()> {
     provision::up(&machine, "")?;
     let line = format!(
         "mkdir -p /tmp/bench && cd /tmp/bench && PATH={INSIDE}/bin:$PATH SPACE_ASSETS={INSIDE}/assets \
-         BENCH_CREATE_RUNS={} {INSIDE}/bench-bin/space-bench /tmp/bench/bench.json",
-        args.creates
+         BENCH_CREATE_RUNS={} BENCH_STREAM_MIB={} {INSIDE}/bench-bin/space-bench /tmp/bench/bench.json",
+        args.creates, args.stream_mib
     );
     let ended = machine.run(&line, Some(DEADLINE), Stdio::null())?;
     machine.copy_out(&["/tmp/bench".to_owned()], &paths::space())?;

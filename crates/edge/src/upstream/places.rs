@@ -48,14 +48,11 @@ impl Places {
             let all = Arc::clone(&self.all).acquire_owned().await?;
             Ok::<_, AcquireError>(Taken(port, tenant, all))
         };
-        match timeout(patience, taking).await {
-            Ok(Ok(taken)) => Ok(taken),
-            Ok(Err(_)) | Err(_) => {
-                let detail =
-                    "This port, its owner's sandboxes or this edge has as many connections as it may have.";
-                Err(Refusal::new(EdgeCode::TooManyConnections, detail))
-            }
+        if let Ok(Ok(taken)) = timeout(patience, taking).await {
+            return Ok(taken);
         }
+        let detail = "This port, its owner's sandboxes or this edge has as many connections as it may have.";
+        Err(Refusal::new(EdgeCode::TooManyConnections, detail))
     }
 }
 

@@ -4,6 +4,8 @@
 //!   kernel, disk, device set and jailer, driven by hand;
 //! - *exec*: one `/bin/true` by way of the API, against a byte over the same VM's vsock to a program that forks,
 //!   executes `/bin/true` and answers;
+//! - *streams*: a large standard output, and a large file each way, by way of the API, against the same commands with
+//!   a raw vsock connection as their input and output;
 //! - *memory*: resident size of each daemon, and of the agent.
 //!
 //! Only the ratios mean something: where the processor is emulated, times are ten to twenty times too long.
@@ -12,7 +14,9 @@
 mod echo;
 mod floor;
 mod product;
+mod raw;
 mod stats;
+mod streams;
 
 use std::{env, fs};
 
@@ -34,6 +38,7 @@ async fn main() -> Result<()> {
     let exec = exec(&sandbox, runs("BENCH_EXEC_RUNS", 200)).await?;
     let memory = memory(&sandbox).await?;
     sandbox.remove().await?;
+    let copies = streams::measure(&server, runs("BENCH_STREAM_MIB", 1024) as u64).await?;
 
     println!(
         "\n{:<28} {:>10} {:>10} {:>10} {:>8}",
@@ -48,13 +53,23 @@ async fn main() -> Result<()> {
             ours.p90()
         );
     }
+    println!("\n{:<28} {:>10} {:>10} {:>10} {:>8}", "MiB per second", "floor", "ours", "lost MiB", "ratio");
+    for copy in &copies {
+        println!("{}", copy.row());
+    }
     println!("\n{:<28} {:>10}", "resident memory", "KiB");
     for (name, kib) in &memory {
         println!("{name:<28} {kib:>10}");
     }
     if let Some(path) = env::args().nth(1) {
         let pair = |(floor, ours): &(Series, Series)| json!({ "floor": floor.json(), "ours": ours.json(), "ratio_p50": ours.median() / floor.median() });
-        let report = json!({ "create_to_first_output_ms": pair(&create), "exec_true_ms": pair(&exec), "resident_kib": memory.into_iter().collect::<serde_json::Map<_, _>>() });
+        let copies = copies.iter().map(|copy| (copy.name.to_owned(), copy.json()));
+        let report = json!({
+            "create_to_first_output_ms": pair(&create),
+            "exec_true_ms": pair(&exec),
+            "streams": copies.collect::<serde_json::Map<_, _>>(),
+            "resident_kib": memory.into_iter().collect::<serde_json::Map<_, _>>(),
+        });
         fs::write(path, serde_json::to_string_pretty(&report)?)?;
     }
     Ok(())

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use futures::stream;
 use serde_json::{Value, json};
 use space_api::{
+    Signal,
     client::{StreamConfig, Written},
     commands::CreateCommand,
     files::{PlaceQuery, WriteQuery},
     sandboxes::CreateSandbox,
-    signal::Signal,
     sse::CommandEvent,
 };
 use space_e2e::{Sandbox, Server};
@@ -67,7 +67,7 @@ fn mib_per_second(bytes: u64, took: Duration) -> f64 {
 pub(crate) async fn measure(server: &Server, mib: u64) -> Result<Vec<Copy>> {
     let bytes = mib * MIB;
     // Twice the file, and the image.
-    let disk = u32::try_from(2 * mib + 2048)?;
+    let disk = 2 * mib + 2048;
     let body = CreateSandbox { memory_mib: 512, disk_mib: Some(disk), ..CreateSandbox::default() };
     let sandbox = Sandbox::create_as(server, body).await?;
     let raw = Raw::start(&sandbox).await?;
@@ -82,7 +82,8 @@ pub(crate) async fn measure(server: &Server, mib: u64) -> Result<Vec<Copy>> {
     let floor = raw.output("cat /dev/zero", bytes)?;
     keep("standard output", floor, output(&sandbox, &["cat", "/dev/zero"], bytes).await?);
 
-    let floor = raw.input(&format!("head -c {bytes} > /root/raw.bin && sync /root/raw.bin && echo done"), bytes)?;
+    let floor =
+        raw.input(&format!("head -c {bytes} > /root/raw.bin && sync /root/raw.bin && echo done"), bytes)?;
     keep("file into the sandbox", floor, (write(&sandbox, bytes).await?, 0));
 
     // The same pages of the same disk for both, none of them in memory.
@@ -124,7 +125,11 @@ async fn write(sandbox: &Sandbox, bytes: u64) -> Result<Duration> {
     let chunk = Bytes::from(vec![b'x'; CHUNK]);
     let chunks = bytes.div_ceil(CHUNK as u64);
     let content = stream::iter((0..chunks).map(move |_| Ok(chunk.clone())));
-    let query = WriteQuery { path: b"/root/ours.bin"[..].into(), user: Some("root".to_owned()), ..WriteQuery::default() };
+    let query = WriteQuery {
+        path: b"/root/ours.bin"[..].into(),
+        user: Some("root".to_owned()),
+        ..WriteQuery::default()
+    };
     let began = Instant::now();
     let written = sandbox.server.client.file_write(sandbox.id, &query, content).await?;
     let took = began.elapsed();
