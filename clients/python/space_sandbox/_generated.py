@@ -113,7 +113,8 @@ class Attach:
     #: Good for this one command: as `Authorization: Bearer` or `?token=`. Whoever has it can read the command's
     #: output and, over its WebSocket (`…/terminal`), write its input, resize and signal it.
     token: str
-    #: Relative to the address that the API was reached at. The token is not part of it.
+    #: Relative to the address that the API was reached at; absolute where edges serve streams. The token is not part
+    #: of it.
     url: str
 
 
