@@ -236,7 +236,7 @@ impl Subscription {
     fn receive_event(&mut self, id: u32, event: &Event) -> Result<(), Violation> {
         match &event.kind {
             Some(EventKind::Gap(gap)) => {
-                let is_gap = gap.first_lost == self.sequence.saturating_add(1)
+                let is_gap = self.sequence.checked_add(1) == Some(gap.first_lost)
                     && gap.last_lost >= gap.first_lost
                     && event.sequence == gap.last_lost;
                 if !is_gap || self.exited {
