@@ -12,11 +12,28 @@ MACHINE_CREDENTIALS = "/var/lib/space/credentials.json"
 
 
 def credentials(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """What is not given is found: in the environment, then in a credentials file."""
+    """What is not given is found: in the environment, then in a credentials file, whose key is for its own server."""
     url = url or environ.get("SPACE_URL") or None
     key = key or environ.get("SPACE_API_KEY") or None
-    found = {} if key is not None else _read_credentials()
-    return url or found.get("url") or DEFAULT_URL, key or found.get("key")
+    if key is not None:
+        return url or DEFAULT_URL, key
+    found = _read_credentials()
+    of_file = found.get("url") or DEFAULT_URL
+    if found.get("key") is not None and not _same_server(url or of_file, of_file):
+        raise ValueError(f"no key for {url}: the one in the credentials file is for {of_file}; give one, or SPACE_API_KEY")
+    return url or of_file, found.get("key")
+
+
+def _same_server(left: str, right: str) -> bool:
+    """This machine has several names for itself."""
+
+    def plain(url: str) -> str:
+        url = url.rstrip("/").lower()
+        for name in ("://localhost:", "://[::1]:"):
+            url = url.replace(name, "://127.0.0.1:")
+        return url
+
+    return plain(left) == plain(right)
 
 
 def _read_credentials() -> Mapping[str, str]:

@@ -84,9 +84,10 @@ class Download(Bytes):
 def into_place(source: Download, target: str, mode: int) -> int:
     part = f"{target}.{uuid.uuid4().hex[:12]}.part"
     try:
-        with open(part, "xb") as file:
+        # Nobody else reads it before it is whole and has its mode.
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             length = sum(write_all(file, piece) for piece in source.pieces())
-        os.chmod(part, mode)
+        os.chmod(part, mode & ~_umask())
         os.replace(part, target)
     except BaseException:
         try:
@@ -95,6 +96,12 @@ def into_place(source: Download, target: str, mode: int) -> int:
             pass
         raise
     return length
+
+
+def _umask() -> int:
+    """Of this process: what a sandbox made writable for everybody need not be so here."""
+    with open("/proc/self/status") as status:
+        return next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o022)
 
 
 def write_all(target: IO[bytes], piece: bytes) -> int:

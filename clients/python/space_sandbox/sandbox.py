@@ -155,7 +155,10 @@ class Space:
                 return
 
     def events(self, *, after: int | None = None, sandbox_id: str | None = None) -> Iterator[Event]:
-        """What happens, as it happens, each event once and in order; from behind `after` (0: from the beginning)."""
+        """What happens, as it happens, each event once and in order; from behind `after` (0: from the beginning).
+
+        Without `after` it begins with what happens next, and a connection that breaks before anything did begins anew.
+        """
 
         def open_(position: str | None) -> Answer:
             last = None if position is None else int(position)

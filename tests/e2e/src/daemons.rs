@@ -10,6 +10,7 @@ use crate::wait;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Daemon {
     Control,
+    Edge,
     Node,
     Worker,
     Postgres,
@@ -20,6 +21,7 @@ impl Daemon {
     pub const fn program(self) -> &'static str {
         match self {
             Self::Control => "space-controld",
+            Self::Edge => "space-edged",
             Self::Node => "space-noded",
             Self::Worker => "space-sandboxd",
             Self::Postgres => "postgres",

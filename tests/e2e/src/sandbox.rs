@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use anyhow::{Result, ensure};
 use space_api::{
-    client::StreamConfig,
+    client::{CommandStream, StreamConfig},
     commands::{CreateCommand, Exit},
     sandboxes::{self, CreateSandbox},
     sse::CommandEvent,
@@ -79,14 +79,15 @@ impl Sandbox {
     }
 
     pub async fn exec(&self, command: CreateCommand) -> Result<Outcome> {
-        let config = StreamConfig { patience: Duration::from_mins(2), ..StreamConfig::default() };
-        let mut stream = self.server.client.command_exec(self.id, &command, config)?;
-        let mut outcome =
-            Outcome { exit: Exit::default(), stdout: vec![], stderr: vec![], lost: 0, pid: None };
-        while let Some(event) = stream.next().await? {
-            outcome.take(event)?;
-        }
-        Ok(outcome)
+        Outcome::of(self.server.client.command_exec(self.id, &command, PATIENT)?).await
+    }
+
+    /// A script of the ordinary user, whose output is read through the edge at this address.
+    pub async fn sh_through(&self, edge: &str, script: &str) -> Result<Outcome> {
+        let client = &self.server.client;
+        let mut attach = client.command_create(self.id, &shell(script)).await?.attach;
+        attach.url.insert_str(0, edge);
+        Outcome::of(client.command_attach(&attach, None, PATIENT)).await
     }
 
     /// Waits for a state, by the event log's word.
@@ -147,7 +148,20 @@ fn shell(script: &str) -> CreateCommand {
     CreateCommand { argv, ..CreateCommand::default() }
 }
 
+/// Readers that outlive any daemon's restart.
+const PATIENT: StreamConfig =
+    StreamConfig { patience: Duration::from_mins(2), silence: Duration::from_secs(45) };
+
 impl Outcome {
+    /// Of a stream that is read to its end.
+    async fn of(mut stream: CommandStream) -> Result<Self> {
+        let mut outcome = Self { exit: Exit::default(), stdout: vec![], stderr: vec![], lost: 0, pid: None };
+        while let Some(event) = stream.next().await? {
+            outcome.take(event)?;
+        }
+        Ok(outcome)
+    }
+
     fn take(&mut self, event: CommandEvent) -> Result<()> {
         match event {
             CommandEvent::Command(_) => {}

@@ -9,7 +9,7 @@ use space_e2e::{
     Sandbox, Server,
     daemons::Daemon,
     leftovers::Leftovers,
-    sandbox::{small, whole_life},
+    sandbox::{Outcome, small, whole_life},
     server::BOOT_SECONDS,
     wait,
 };
@@ -25,19 +25,40 @@ async fn in_the_middle(sandbox: &Sandbox) -> Result<()> {
     .await
 }
 
+const EDGE: &str = "http://127.0.0.1:8710";
+const LINES: &str = "for i in $(seq 1 40); do echo $i; sleep 0.25; done";
+
 /// The same command goes on under new daemons; its reader sees every line once.
 async fn a_stream_survives(daemon: Daemon) -> Result<()> {
     let sandbox = Sandbox::create().await?;
-    let script = "for i in $(seq 1 40); do echo $i; sleep 0.25; done";
-    let (outcome, killed) = tokio::join!(sandbox.sh(script), async {
+    let (outcome, killed) = tokio::join!(sandbox.sh(LINES), async {
         in_the_middle(&sandbox).await?;
         daemon.kill().await
     });
     killed?;
-    let outcome = outcome?;
+    every_line_once(&outcome?);
+    assert_eq!(sandbox.sh("echo after").await?.stdout(), "after\n");
+    Ok(())
+}
+
+fn every_line_once(outcome: &Outcome) {
     let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
     assert_eq!(outcome.stdout(), expected, "{outcome}");
-    assert_eq!(sandbox.sh("echo after").await?.stdout(), "after\n");
+}
+
+/// Of the three that a reader of the edge depends on, it notices the edge's death alone, and that only as a break.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_through_the_edge_survives_every_death() -> Result<()> {
+    let sandbox = Sandbox::create().await?;
+    let (outcome, killed) = tokio::join!(sandbox.sh_through(EDGE, LINES), async {
+        in_the_middle(&sandbox).await?;
+        for daemon in [Daemon::Control, Daemon::Edge, Daemon::Worker] {
+            daemon.kill().await?;
+        }
+        anyhow::Ok(())
+    });
+    killed?;
+    every_line_once(&outcome?);
     Ok(())
 }
 

@@ -270,7 +270,9 @@ class CredentialsTest(unittest.TestCase):
                 file.write('{"url": "http://file:1", "key": "file-key"}')
             with mock.patch.dict(os.environ, {"SPACE_CREDENTIALS": path}, clear=True):
                 self.assertEqual(module.credentials(None, None), ("http://file:1", "file-key"))
-                self.assertEqual(module.credentials("http://a:1", None), ("http://a:1", "file-key"))
+                self.assertEqual(module.credentials("http://FILE:1/", None), ("http://FILE:1/", "file-key"))
+                # A file's key is not sent to another server.
+                self.assertRaises(ValueError, module.credentials, "http://a:1", None)
                 # A key of one's own is not sent to wherever a file says.
                 self.assertEqual(module.credentials(None, "k"), (module.DEFAULT_URL, "k"))
                 os.environ["SPACE_URL"] = "http://env:1"
