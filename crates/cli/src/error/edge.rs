@@ -25,7 +25,9 @@ fn by_code(code: &str) -> Option<&'static str> {
         "port_sandbox_not_running" => "`space get` tells its state, and why it ended if it did",
         "port_not_listening" => "start what is to listen there, or wait until it does; 127.0.0.1 is enough",
         "port_unsupported" => "create the sandbox anew: its agent is from before there were ports",
-        "too_many_connections" => "close connections that nobody uses, or try again in a moment",
+        "too_many_connections" | "address_limited" => {
+            "close connections that nobody uses, or try again in a moment"
+        }
         "port_bad_response" | "sandbox_unreachable" | "edge_unavailable" => {
             "try again in a moment; `space get` tells the sandbox's state"
         }
