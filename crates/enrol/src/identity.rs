@@ -32,7 +32,7 @@ const CERTIFICATE: &str = "certificate.pem";
 const AUTHORITY: &str = "authority.pem";
 
 impl Identity {
-    /// What [`Self::store`] wrote, or `None` where this daemon has not joined yet.
+    /// What `store` wrote, or `None` where this daemon has not joined yet.
     pub fn load(directory: &Utf8Path) -> io::Result<Option<Self>> {
         let Some(certificate_pem) = read(directory, CERTIFICATE)? else { return Ok(None) };
         let whole = |name| read(directory, name)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
