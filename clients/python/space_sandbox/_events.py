@@ -24,8 +24,10 @@ from .errors import ApiError, DeadlineExceeded, ProtocolError, SpaceError, Strea
 
 #: A connection without a byte for so long is lost; the server writes each 15 s.
 SILENCE = 45.0
-#: How long a stream that had begun is reconnected, without an event between.
+#: How long a stream that had begun is reconnected, without an event or a good connection between.
 PATIENCE = 60.0
+#: A connection that lasted so long was a good one, though no event came: a command may be quiet for hours.
+GOOD_CONNECTION = 5.0
 
 #: Away for a moment: a command lives in its sandbox, and goes on.
 _PASSES = {"node_unavailable", "guest_unavailable", "timeout"}
@@ -43,6 +45,7 @@ class EventStream:
         self._backoff = Backoff(patience)
         self._lock = threading.Lock()
         self._answer: Answer | None = None
+        self._connected_at: float | None = None
         self._parser = Parser()
         self._ready: deque[Event] = deque()
         self._closed = False
@@ -60,6 +63,7 @@ class EventStream:
                     return event
             except SpaceError as error:
                 self._drop()
+                self._count_connection()
                 if isinstance(error, DeadlineExceeded) or self._closed or not self._resumes or not passes(error):
                     raise
                 if not self._backoff.pause(getattr(error, "retry_after", None), deadline):
@@ -67,6 +71,11 @@ class EventStream:
                         raise DeadlineExceeded("the stream was lost, and not continued in time") from error
                     raise
                 log.debug("a stream is continued behind %s: %s", self.position, error)
+
+    def _count_connection(self) -> None:
+        connected_at, self._connected_at = self._connected_at, None
+        if connected_at is not None and time.monotonic() - connected_at > GOOD_CONNECTION:
+            self._backoff.reset(PATIENCE)
 
     def _step(self, deadline: float | None) -> Event:
         while not self._ready:
@@ -90,6 +99,7 @@ class EventStream:
 
     def _connect(self) -> Answer:
         answer = self._open(self.position)
+        self._connected_at = time.monotonic()
         self._parser = Parser()
         with self._lock:
             self._answer = answer

@@ -251,6 +251,25 @@ class StreamTest(unittest.TestCase):
             with self.assertRaises(ProtocolError):
                 self.open(bad).run(["x"])
 
+    def test_a_quiet_command_outlives_any_number_of_lost_connections(self) -> None:
+        _fast(self)
+        for name, value in (("PATIENCE", 0.3), ("GOOD_CONNECTION", 0.05)):
+            self.addCleanup(setattr, _events, name, getattr(_events, name))
+            setattr(_events, name, value)
+        losses = iter(range(6))
+
+        class Quiet(Scripted):
+            def play(self, reply: Reply, first: bool, after: int) -> None:
+                if first:
+                    reply.chunk(created() + started())
+                if next(losses, None) is not None:
+                    # How long a connection lasts is what this is about.
+                    time.sleep(0.12)
+                    raise Broken
+                super().play(reply, False, after)
+
+        self.assertEqual(self.open(Quiet([started(), output(b"a", 0, 2), ended(3)])).run(["x"]).stdout, "a")
+
     def test_a_server_that_only_repeats_itself_is_given_up(self) -> None:
         _fast(self)
         self.addCleanup(setattr, _events, "PATIENCE", _events.PATIENCE)

@@ -1,6 +1,9 @@
 //! A command's events.
 
+use std::time::Duration;
+
 use reqwest::{Method, RequestBuilder, Url, header};
+use tokio::time::Instant;
 
 use super::StreamConfig;
 use crate::{
@@ -10,6 +13,9 @@ use crate::{
     sse::{CommandEvent, Position},
 };
 
+/// Longer than an attempt that leads nowhere takes.
+const GOOD_CONNECTION: Duration = Duration::from_secs(5);
+
 /// The events of one command, each once and in order, across lost connections.
 #[derive(Debug)]
 pub struct CommandStream {
@@ -17,6 +23,7 @@ pub struct CommandStream {
     source: Source,
     position: Option<Position>,
     connection: Option<Connection>,
+    connected_at: Option<Instant>,
     backoff: Backoff,
     config: StreamConfig,
     done: bool,
@@ -77,7 +84,7 @@ impl CommandStream {
     fn new(client: Client, source: Source, position: Option<Position>, config: StreamConfig) -> Self {
         // A server that was never there is given up as soon as by any other call.
         let backoff = Backoff::new(client.patience);
-        Self { client, source, position, connection: None, backoff, config, done: false }
+        Self { client, source, position, connection: None, connected_at: None, backoff, config, done: false }
     }
 
     /// The next event, or `None` after `Exit`. `Error` events are never handed out: what passes is waited
@@ -94,6 +101,7 @@ impl CommandStream {
                 Ok(None) => {}
                 Err(error) => {
                     self.connection = None;
+                    self.count_connection();
                     if !passes(&error) || !self.backoff.pause(error.retry_after()).await {
                         return Err(error);
                     }
@@ -108,11 +116,22 @@ impl CommandStream {
         self.position
     }
 
+    /// One that held for a while was a good one, though no event came: a command may be quiet for hours.
+    fn count_connection(&mut self) {
+        if self.connected_at.take().is_some_and(|at| at.elapsed() > GOOD_CONNECTION) {
+            self.backoff = Backoff::new(self.config.patience);
+        }
+    }
+
     /// One event from the wire, or `None` when it is to be skipped.
     async fn step(&mut self) -> Result<Option<CommandEvent>, ClientError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(open(&self.client, &self.source, self.position, &self.config).await?),
+            none => {
+                let opened = open(&self.client, &self.source, self.position, &self.config).await?;
+                self.connected_at = Some(Instant::now());
+                none.insert(opened)
+            }
         };
         let (name, data, id) = connection.next().await?;
         let Some(parsed) = CommandEvent::parse(&name, &data) else { return Ok(None) };
@@ -182,4 +201,31 @@ fn request(client: &Client, source: &Source) -> Result<RequestBuilder, ClientErr
 fn attach_url(base: &Url, url: &str) -> Result<Url, ClientError> {
     let joined = if url.contains("://") { Url::parse(url) } else { base.join(url.trim_start_matches('/')) };
     joined.map_err(|_error| ClientError::Url { url: url.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::client::ClientConfig;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_command_outlives_any_number_of_lost_connections() {
+        let client = Client::new(ClientConfig::new("http://127.0.0.1:1".to_owned(), None)).unwrap();
+        let mut stream = CommandStream::follow(client, "/x".to_owned(), None, StreamConfig::default());
+        assert!(stream.backoff.next(None).is_some(), "the first loss");
+        for _ in 0..3 {
+            stream.connected_at = Some(Instant::now());
+            advance(Duration::from_hours(1)).await;
+            stream.count_connection();
+            assert!(stream.backoff.next(None).is_some());
+        }
+        // Connections that break at once are no progress.
+        advance(Duration::from_secs(58)).await;
+        stream.connected_at = Some(Instant::now());
+        advance(GOOD_CONNECTION).await;
+        stream.count_connection();
+        assert!(stream.backoff.next(None).is_none());
+    }
 }
