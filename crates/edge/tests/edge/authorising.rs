@@ -62,6 +62,40 @@ async fn over_tls_the_cookie_is_for_this_host_alone() {
 }
 
 #[tokio::test]
+async fn the_page_of_another_sandbox_has_no_use_for_a_visitors_cookie() {
+    let kit = Kit::new().await;
+    let program = guest::mirror().await;
+    let (port, other) = (kit.port(program, false), kit.port(program, true));
+    let cookie = format!("space_port={}", kit.token(port));
+    let of = |page: &str| format!("http://{page}:{}", kit.address.port());
+    let (own, foreign) = (of(&port.name()), of(&other.name()));
+    let websocket = [("connection", "upgrade"), ("upgrade", "websocket")];
+    for (origin, status) in [(own.as_str(), 200), (foreign.as_str(), 401), ("null", 401)] {
+        let headers = [("cookie", cookie.as_str()), ("origin", origin)];
+        assert_eq!(kit.get(port, "/", &headers).await.status(), status, "{origin}");
+        let headers = [headers.as_slice(), &websocket].concat();
+        assert_eq!(kit.get(port, "/", &headers).await.status(), status, "{origin}");
+        // What was put into a header was put there on purpose.
+        let headers = [("x-space-port-token", cookie.split_once('=').unwrap().1), ("origin", origin)];
+        assert_eq!(kit.get(port, "/", &headers).await.status(), 200, "{origin}");
+    }
+    let framed = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-site"), ("sec-fetch-dest", "iframe")];
+    assert_eq!(kit.get(port, "/", &framed).await.status(), 401);
+}
+
+/// A guest's server that logs what it is asked learns no token of its own by that.
+#[tokio::test]
+async fn the_address_of_a_link_is_told_to_no_guest() {
+    let kit = Kit::new().await;
+    let port = kit.port(guest::mirror().await, true);
+    let link = kit.url(port, &format!("/?space_port_token={}", kit.token(port)));
+    let seen = kit.get(port, "/", &[("referer", &link)]).await.text().await.unwrap();
+    assert!(!seen.contains("space_port_token"), "{seen}");
+    let seen = kit.get(port, "/", &[("referer", "http://elsewhere/")]).await.text().await.unwrap();
+    assert!(seen.contains("referer: http://elsewhere/\n"), "{seen}");
+}
+
+#[tokio::test]
 async fn every_wrong_token_is_answered_alike_and_like_no_sandbox() {
     let kit = Kit::new().await;
     let port = kit.port(guest::mirror().await, false);

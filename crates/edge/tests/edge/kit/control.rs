@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -23,8 +23,8 @@ use tonic::{Request, Response, Status, transport::Server};
 use super::authority::Authority;
 
 pub(crate) const JOIN_TOKEN: &str = "join me";
-/// Long enough for requests that come at once to meet.
-const THINKING: Duration = Duration::from_millis(50);
+/// In milliseconds: long enough for requests that come at once to meet.
+const THINKING: u64 = 50;
 
 pub(crate) struct Control {
     address: SocketAddr,
@@ -33,6 +33,8 @@ pub(crate) struct Control {
     routes: Mutex<HashMap<(String, u32), ResolvePortReply>>,
     sandboxes: Mutex<HashMap<String, ResolveSandboxReply>>,
     pub(crate) away: AtomicBool,
+    /// For how long it thinks about a port, in milliseconds.
+    pub(crate) thinking: AtomicU64,
     pub(crate) resolved: AtomicUsize,
 }
 
@@ -46,6 +48,7 @@ impl Control {
             routes: Mutex::default(),
             sandboxes: Mutex::default(),
             away: AtomicBool::new(false),
+            thinking: AtomicU64::new(THINKING),
             resolved: AtomicUsize::new(0),
         });
         let service = edge_server::EdgeServer::from_arc(Arc::clone(&control));
@@ -96,7 +99,7 @@ impl edge_server::Edge for Control {
     ) -> Result<Response<ResolvePortReply>, Status> {
         call.peer_certs().ok_or_else(|| Status::unauthenticated("no certificate"))?;
         self.resolved.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(THINKING).await;
+        tokio::time::sleep(Duration::from_millis(self.thinking.load(Ordering::Relaxed))).await;
         if self.away.load(Ordering::Relaxed) {
             return Err(Status::unavailable("away"));
         }
