@@ -92,6 +92,24 @@ impl Daemon {
         Ok(names.split_whitespace().map(str::to_owned).collect())
     }
 
+    /// Runs a program as the user that the daemon runs as, and tells whether it succeeded: what whoever has taken the daemon
+    /// over can do.
+    pub fn can(self, program: &[&str]) -> Result<bool> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
+        let id = |name: &str| {
+            let ids = status.lines().find_map(|line| line.strip_prefix(name));
+            ids.and_then(|ids| ids.split_whitespace().next())
+                .with_context(|| format!("no {name} in {status}"))
+        };
+        let (user, group) = (format!("--reuid={}", id("Uid:")?), format!("--regid={}", id("Gid:")?));
+        let output = Command::new("setpriv")
+            .args([user.as_str(), &group, "--clear-groups", "--"])
+            .args(program)
+            .output()
+            .context("cannot start setpriv")?;
+        Ok(output.status.success())
+    }
+
     /// Resident memory in KiB.
     pub fn resident_kib(self) -> Result<u64> {
         resident_kib(self.pid()?)

@@ -1,4 +1,5 @@
-//! Guests that mean harm, or merely end badly. Each must stay in its sandbox and get its name right.
+//! Guests that mean harm, or merely end badly. Each must stay in its sandbox and get its name right. And a daemon that was
+//! taken over, which must stay within what it is for.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use space_api::{
     sandboxes::CreateSandbox,
     sse::CommandEvent,
 };
-use space_e2e::{Sandbox, Server, wait};
+use space_e2e::{Sandbox, Server, daemons::Daemon, wait};
 use space_types::{Reason, SandboxState};
 
 async fn ends_as(script: &str, state: SandboxState, reason: Reason) -> Result<()> {
@@ -173,5 +174,31 @@ async fn a_class_that_does_not_fit_the_node_is_refused_and_changes_nothing() -> 
         server.create_fails(CreateSandbox { vcpus: 8, memory_mib: 8192, ..CreateSandbox::default() }).await?;
     assert_eq!(problem.code.code(), "no_capacity", "{problem:?}");
     assert!(server.sandboxes().await?.len() <= before);
+    Ok(())
+}
+
+/// Strangers speak to the edge. Control's user can do all of this, so the edge's could if it were the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_the_edge_over_reads_no_key_and_no_database() -> Result<()> {
+    let select = [
+        "/usr/lib/postgresql/15/bin/psql",
+        "-h",
+        "/var/lib/space/postgres/run",
+        "-U",
+        "space",
+        "-c",
+        "select 1",
+    ];
+    let authority = "/var/lib/space/control/authority/ca.key.pem";
+    let signer = "/var/lib/space/control/authority/attach.key.der";
+    let admin = "/var/lib/space/control/admin.key";
+    for reads in [&["cat", authority][..], &["cat", signer], &["cat", admin], &select] {
+        ensure!(Daemon::Control.can(reads)?, "control can't: {reads:?}");
+        ensure!(!Daemon::Edge.can(reads)?, "the edge can: {reads:?}");
+    }
+    ensure!(Daemon::Edge.can(&["cat", "/var/lib/space/edge/authority.pem"])?, "its own it can read");
+    for others in ["/var/lib/space/admin.key", "/var/lib/space/credentials.json"] {
+        ensure!(std::fs::exists(others)? && !Daemon::Edge.can(&["cat", others])?, "{others}");
+    }
     Ok(())
 }
